@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 DEMO := $(VENV)/demo
 INSTALLED := $(VENV)/installed
+KERNELS := $(VENV)/kernels
 # The pip that is there saves one in the new environment, if it is recent enough to install elsewhere.
 HAS_PIP = $(shell $(PYTHON) -c "import pip; print('yes' * (int(pip.__version__.split('.')[0]) > 22))" 2>/dev/null)
 PIP = $(if $(HAS_PIP),$(PYTHON) -m pip --python $(BIN)/python,$(BIN)/python -m pip) --disable-pip-version-check -qq
@@ -64,10 +65,15 @@ PYTEST := $(BIN)/pytest -n auto --dist worksteal
 tests/__pycache__: | install
 	$(BIN)/pytest --collect-only -q > /dev/null || true  # errors are shown by the run
 
-quick: lint tests/__pycache__
+# Once, and after a change to kernels: otherwise, each process that runs tests compiles those that it lacks.
+$(KERNELS): $(INSTALLED) $(shell find graphfeed/ops/cpu -name "*.py") graphfeed/ops/random.py
+	$(BIN)/graphfeed warm-up
+	touch $@
+
+quick: lint tests/__pycache__ $(KERNELS)
 	$(PYTEST) -q -m "not slow and not compile and not thorough and not release" --hypothesis-profile=quick
 
-pytest: install tests/__pycache__
+pytest: install tests/__pycache__ $(KERNELS)
 	$(PYTEST) -m "not thorough and not release"
 
 test: lint

@@ -1,7 +1,7 @@
 """From the written pipeline to its first mini-batch, without compiled kernels on disk and then with them.
 
-This is wall-clock time, since helper processes compile. Each time, one process begins with an empty folder of machine
-code, and the next one loads the machine code that the first one has saved.
+This is wall-clock time. Each time, one process begins with an empty folder of machine code, and the next one loads the
+machine code that the first one has saved.
 """
 
 import tempfile

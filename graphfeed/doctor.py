@@ -114,7 +114,7 @@ def look_at_library() -> tuple[str, Sequence[str]]:
     opened = library.open_library()
     if opened.code is None:
         return opened.reason, ()
-    found = ops.load_kernels("cpu", "compiler.ahead").all_kernels()
+    found = ops.load_kernels("cpu", "compiler.build").all_kernels()
     name = ops.load_kernels("cpu", "compiler.store").function_name
     return "", sorted({kernel.name for kernel, dtypes in found if library.find_function(name(kernel, dtypes)) is None})
 

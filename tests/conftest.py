@@ -20,7 +20,6 @@ from hypothesis import HealthCheck, Phase, settings
 
 from graphfeed.loader.executors.process_executor import make_context
 from graphfeed.ops import seed
-from graphfeed.ops.cpu.compiler.ahead import end_idle
 from graphfeed.testing import limits
 from tests.stand_ins.devices import GPUS, Cpu, Device, gpu_of
 from tests.stand_ins.emulated_cuda import Cuda
@@ -230,12 +229,10 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
         torch.ones(1, device="cuda")  # CUDA opens its own files, once
     # It lives as long as the interpreter, after the first use of shared memory.
     resource_tracker.ensure_running()
-    end_idle()
     before = Resources()
     gc.freeze()  # in a long run, traversing the objects that outlive a test takes half a second each time
     yield
     gc.collect()  # ends loaders that are no longer referenced
-    end_idle()
     give_up = time.monotonic() + 20  # an ending thread or process may need a moment
     while (left := Resources().since(before)) and time.monotonic() < give_up:
         time.sleep(0.05)

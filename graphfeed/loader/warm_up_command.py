@@ -36,26 +36,27 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
 
     Args:
         pipe: A pipeline whose first mini-batch is computed, so that only its kernels are compiled, which takes a few
-            seconds. None compiles all kernels in one process per core, which takes less than a minute on two cores.
+            seconds. None compiles all kernels, which takes some two minutes.
 
     Returns:
-        The kernels, with the dtypes of their arguments, the seconds that each took, and whether it was compiled or
-        found on disk. With a pipeline, only kernels that this process had not used before.
+        The kernels that this process had not used before, with the dtypes of their arguments, the seconds that each
+        took, and whether it was compiled or found on disk.
 
     Raises:
-        RuntimeError: A kernel could not be compiled.
+        ImportError: A kernel must be compiled, and Numba is not installed.
 
     Example:
         >>> import graphfeed as gf
         >>> slowest = max(gf.warm_up(), key=lambda kernel: kernel.seconds)  # doctest: +SKIP
     """
     if pipe is None:
-        return reported(load_kernels("cpu", "compiler.ahead").compile_all())
-    return reported((), [lambda: pipe])
+        kernels = load_kernels("cpu", "compiler.build").all_kernels()
+        return reported(partial(kernel.code, dtypes) for kernel, dtypes in kernels)
+    return reported([lambda: next(iter(pipe), None)])
 
 
-def reported(ready: Iterable[KernelLoad], pipes: Iterable[Callable[[], Datapipe]] = ()) -> tuple[KernelLoad, ...]:
-    """Compute the first mini-batches of pipelines; list these kernels and those that are ready, also on stderr."""
+def reported(tasks: Iterable[Callable[[], object]]) -> tuple[KernelLoad, ...]:
+    """Run tasks; list the kernels that they compile or load, also on stderr."""
     loads: list[KernelLoad] = []
     start = time.monotonic()
 
@@ -64,17 +65,19 @@ def reported(ready: Iterable[KernelLoad], pipes: Iterable[Callable[[], Datapipe]
         if kernel.compiled:
             sys.stderr.write(f"graphfeed: compiled {kernel.kernel} in {kernel.seconds:.1f} s\n")
 
-    for kernel in ready:
-        note(kernel)
     with load_kernels("cpu", "compiler.store").watch_kernels(note):
-        for make in pipes:
-            next(iter(make()), None)
+        for task in tasks:
+            task()
     compiled = sum(kernel.compiled for kernel in loads)
     sys.stderr.write(
         f"graphfeed: {compiled} kernels compiled and {len(loads) - compiled} found on disk "
         f"in {time.monotonic() - start:.1f} s\n"
     )
     return tuple(loads)
+
+
+def take_first(use: str, size: int) -> None:
+    next(iter(USES[use](size)), None)
 
 
 def edges_of(size: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -154,6 +157,6 @@ def run_warm_up(options: Any) -> None:
         if name not in USES:
             raise ValueError(f"--for must be a list of {', '.join(USES)}, but has {name!r}")
     for name in names:
-        reported((), [partial(USES[name], size) for size in SIZES])
+        reported([partial(take_first, name, size) for size in SIZES])
     if options.uses is None:
         warm_up()

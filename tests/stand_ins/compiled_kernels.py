@@ -1,6 +1,7 @@
 """The device code, compiled for the CPU: a function for each kernel."""
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import shutil
@@ -10,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from graphfeed.ops.cpu.compiler.store import file_lock
 from graphfeed.ops.cuda.source import KERNEL
 
 COMPILER = shutil.which("g++")
@@ -44,7 +44,8 @@ def make_library(text: str, *more: str, beside: Sequence[Path] = ()) -> Path:
     digest = hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
     library = LIBRARIES / f"cuda-{digest}.so"
     LIBRARIES.mkdir(exist_ok=True)
-    with file_lock(library.with_suffix(".lock")):
+    with library.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
             with TemporaryDirectory(dir=LIBRARIES) as folder:
                 source, part, made = (Path(folder, f"kernels.{kind}") for kind in ("ii", "o", "so"))

@@ -1,6 +1,5 @@
 """Where the tests of the compiler keep machine code."""
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,20 +20,18 @@ def compiled() -> None:
 
 @pytest.fixture
 def unsaid() -> None:
-    """Reset the notices about compilation in this process."""
-    folders.NOTICES.said.clear()
-    folders.NOTICES.spent = 0.0
+    """Forget the messages about compilation in this process."""
+    folders.warn_once.cache_clear()
 
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unsaid: None) -> Iterator[Path]:
-    """Move the package, the user's home and temporary files to new folders; return their parent folder."""
-    for name in ("sources", "home", "tmp"):
+    """Move the package and the user's home to new folders; return their parent folder."""
+    for name in ("sources", "home"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(folders, "SOURCES", tmp_path / "sources")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in ("GRAPHFEED_CACHE_DIR", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+    for name in ("GRAPHFEED_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     folders.folders.cache_clear()
     yield tmp_path

@@ -18,7 +18,7 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.cpu.compiler import kernel as kernel_module
 from graphfeed.ops.cpu.compiler import program, signature
-from graphfeed.ops.cpu.compiler.ahead import all_kernels
+from graphfeed.ops.cpu.compiler.build import all_kernels
 from graphfeed.ops.cpu.compiler.kernel import Kernel
 from graphfeed.ops.cpu.compiler.program import Program
 from graphfeed.ops.cpu.jit import Block, Ids, Int64s, UInt64, UInt64s, kernel

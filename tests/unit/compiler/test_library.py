@@ -1,5 +1,6 @@
 """The library of kernels: what is built, what is found in it, and which libraries are refused."""
 
+import ast
 import shutil
 from functools import partial
 from pathlib import Path
@@ -9,14 +10,14 @@ import numpy as np
 import pytest
 
 from graphfeed.ops.cpu.compiler import library
-from graphfeed.ops.cpu.compiler.build import build_library, link_shared
-from graphfeed.ops.cpu.compiler.folders import NOTICES
+from graphfeed.ops.cpu.compiler.build import all_kernels, build_library, link_shared
+from graphfeed.ops.cpu.compiler.folders import SOURCES, warn_once
 from graphfeed.ops.cpu.compiler.library import FLAGS, Library, level, levels, library_name, open_library
-from graphfeed.ops.cpu.compiler.store import function_name, is_kept
+from graphfeed.ops.cpu.compiler.store import function_name
 from graphfeed.ops.cpu.records.crc32c import crc32c
 from graphfeed.ops.cpu.sampling.permute import hash_places, permute
 from tests.unit.compiler.bare import printed
-from tests.unit.compiler.kernels import anew, double, loads_of, make_array
+from tests.unit.compiler.kernels import anew, double, loads_of, make_array, was_compiled
 
 VARIANTS: Any = [(hash_places, ()), (crc32c, ())]
 
@@ -55,12 +56,28 @@ def opened(built: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
 def refusal(folder: Path, caplog: pytest.LogCaptureFixture) -> str:
     """Return why the library in a folder is refused, which is also logged."""
     caplog.clear()
-    NOTICES.said.discard("library")
+    warn_once.cache_clear()
     open_library.cache_clear()
     found = open_library(folder)
     assert found.code is None
     assert [record.message for record in caplog.records] == [f"graphfeed's library of kernels {found.reason}"]
     return found.reason
+
+
+def test_all_kernels_of_the_package_are_listed_once_for_each_choice_of_dtypes() -> None:
+    listed = [(kernel.__module__, kernel.__name__, dtypes) for kernel, dtypes in all_kernels()]
+    assert len(listed) == len(set(listed))
+    written = {
+        (".".join(path.relative_to(SOURCES.parents[2]).with_suffix("").parts), node.name)
+        for path in SOURCES.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and {"kernel", "Kernel"} & {ast.unparse(by) for by in node.decorator_list}
+    }
+    assert {(module, name) for module, name, _ in listed} == written
+    assert ("graphfeed.ops.cpu.compiler.program", "run_steps") in written
+    assert {dtypes for *_, name, dtypes in listed if name == "gather_words"} == {
+        (words, ids) for words in ("uint8", "uint16", "uint32", "uint64") for ids in ("int32", "int64")
+    }
 
 
 @pytest.mark.slow
@@ -93,12 +110,9 @@ def test_what_it_lacks_and_kernels_of_changed_sources_are_compiled(
     opened: Library, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GRAPHFEED_KERNELS")
-    assert is_kept(hash_places, ())
-    assert [is_kept(permute, ()), is_kept(double, ())] == [False, False]
-    assert [load.compiled for load in loads_of(lambda: anew(double).code(()))] == [True]
+    assert [was_compiled(own) for own in (hash_places, permute, double)] == [False, True, True]
     monkeypatch.setattr("graphfeed.ops.cpu.compiler.store.kernel_digest", lambda _: "of other sources")
-    assert not is_kept(hash_places, ())
-    assert [load.compiled for load in loads_of(lambda: anew(hash_places).code(()))] == [True]
+    assert was_compiled(hash_places)
 
 
 @pytest.mark.slow
@@ -148,8 +162,8 @@ def test_a_library_that_is_damaged_another_platforms_or_writable_by_others_is_re
 
 
 WITHOUT_NUMBA = """
-from graphfeed.ops.cpu.compiler import store
-store.find_spec = lambda _: None
+import sys
+sys.modules["llvmlite"] = None
 from tests.unit.compiler.kernels import double
 try:
     double.code(())
@@ -185,6 +199,7 @@ def test_the_kind_of_processor_is_read_from_the_system(tmp_path: Path) -> None:
     level.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 def test_what_can_not_be_compiled_or_linked_is_named(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=rf"{make_array.__name__}.* kernels can't create arrays"):

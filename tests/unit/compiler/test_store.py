@@ -1,14 +1,11 @@
 """Machine code on disk: found by whoever may run it, never run where it is damaged or another's, and no call fails."""
 
-import fcntl
-import importlib
+import ast
 import importlib.util
-import multiprocessing
 import os
-import re
 import resource
 import shutil
-import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,13 +19,15 @@ import llvmlite
 import numpy as np
 import pytest
 
-from graphfeed.ops.cpu.compiler import machine, store
-from graphfeed.ops.cpu.compiler.folders import SOURCES, Notices
+from graphfeed.ops.cpu.compiler import machine
+from graphfeed.ops.cpu.compiler.build import all_kernels
+from graphfeed.ops.cpu.compiler.folders import SOURCES
 from graphfeed.ops.cpu.compiler.kernel import Kernel
 from graphfeed.ops.cpu.compiler.machine import processor
-from graphfeed.ops.cpu.compiler.store import file_lock, kernel_digest, stored_names
+from graphfeed.ops.cpu.compiler.store import LOADING, kernel_digest, read_source, sources_of, stored_names
 from graphfeed.ops.cpu.jit import kernel
-from tests.stand_ins.waiting import wait_until
+from tests.stand_ins.forked import in_child
+from tests.stand_ins.scripts import without_kernels
 from tests.unit.compiler.bare import printed
 from tests.unit.compiler.kernels import (
     add,
@@ -65,13 +64,19 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.suffix in {".code", ".part"})
 
 
+def forget() -> None:
+    """Forget what was read from sources."""
+    kernel_digest.cache_clear()
+    read_source.cache_clear()
+
+
 @pytest.fixture
 def module(kept: Path, tmp_path: Path) -> Iterator[Callable[[], Any]]:
     """Return a function that imports a kernel as a new process does: `sums.py`, as it is then."""
     (tmp_path / "sums.py").write_text(SUMS)
 
     def start() -> Any:
-        kernel_digest.cache_clear()
+        forget()
         spec = importlib.util.spec_from_file_location("sums", tmp_path / "sums.py")
         assert spec is not None
         assert spec.loader is not None
@@ -80,7 +85,7 @@ def module(kept: Path, tmp_path: Path) -> Iterator[Callable[[], Any]]:
         return found.add
 
     yield start
-    kernel_digest.cache_clear()
+    forget()
 
 
 def age(path: Path) -> None:
@@ -135,16 +140,10 @@ def test_a_file_that_others_can_write_to_is_not_run_but_compiled_anew(kept: Path
 def test_a_file_under_another_name_is_not_run_but_compiled_anew(kept: Path) -> None:
     """Those who can write to the folder around the user's own can put another there, with links to the user's files."""
     assert [was_compiled(add), was_compiled(double)] == [True, True]
-    added, doubled = (kept / f"{stored_names(kernel, ())[1]}.code" for kernel in (add, double))
+    added, doubled = (kept / stored_names(kernel, ())[1] for kernel in (add, double))
     doubled.unlink()
     doubled.symlink_to(added)
     assert [was_compiled(double), was_compiled(double), was_compiled(add)] == [True, False, False]
-
-
-def test_a_link_in_place_of_a_lock_is_not_followed(kept: Path, tmp_path: Path) -> None:
-    (kept / f"{stored_names(double, ())[1]}.lock").symlink_to(tmp_path / "elsewhere")
-    assert [was_compiled(double), was_compiled(double)] == [True, False]
-    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_another_compiler_and_another_machine_have_files_of_their_own(
@@ -166,9 +165,7 @@ def test_another_compiler_and_another_machine_have_files_of_their_own(
         assert len(files(kept)) == 2 + others, "machines of both kinds share the folder"
 
 
-def test_other_sources_are_compiled_anew_and_what_came_of_the_old_ones_is_removed(
-    module: Callable[[], Any], kept: Path, tmp_path: Path
-) -> None:
+def test_other_sources_are_compiled_anew(module: Callable[[], Any], kept: Path, tmp_path: Path) -> None:
     age(tmp_path / "sums.py")
     assert [was_compiled(module()), was_compiled(module())] == [True, False]
     (first,) = files(kept)
@@ -177,8 +174,8 @@ def test_other_sources_are_compiled_anew_and_what_came_of_the_old_ones_is_remove
     other = module()
     assert was_compiled(other)
     assert other(7, 2) == 5
-    (last,) = files(kept)
-    assert last != first
+    (last,) = {*files(kept)} - {first}
+    assert last
     assert not was_compiled(module())
 
 
@@ -193,39 +190,42 @@ def test_a_module_that_changed_after_its_import_is_not_kept_under_its_new_conten
     assert module()(2, 3) == 6
 
 
-def imported(path: Path) -> set[str]:
-    """Return what a module of kernels takes from the package."""
-    found = re.findall(r"^(?:from|import) (graphfeed\S*)(?: import (.*))?", path.read_text(), re.MULTILINE)
-    return {module if name != "random" else f"{module}.{name}" for module, name in found}
-
-
 def test_kernels_take_nothing_from_modules_that_the_digest_leaves_out() -> None:
-    paths = [path for path in SOURCES.rglob("*.py") if SOURCES / "compiler" not in path.parents]
-    others = {path: {name for name in imported(path) if not name.startswith("graphfeed.ops.cpu")} for path in paths}
-    assert {path for path, found in others.items() if not found <= {"graphfeed.ops.random"}} == set()
-    assert Path(importlib.import_module("graphfeed.ops.random").__file__ or "") == store.CONSTANTS
+    """Of each line that imports, the digest follows the first name only, if that is a module."""
+    all_kernels()  # imports them
+    for path in SOURCES.rglob("*.py"):
+        if SOURCES / "compiler" in path.parents:
+            continue
+        sources = {own.resolve() for own in sources_of(path)}
+        for node in ast.walk(ast.parse(path.read_text())):
+            assert not isinstance(node, ast.Import) or "graphfeed" not in ast.unparse(node), path
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("graphfeed"):
+                names = {f"{node.module}.{alias.name}" for alias in node.names} & sys.modules.keys()
+                for name in names or {str(node.module)}:
+                    assert Path(str(sys.modules[name].__file__)).resolve() in sources, (path, name)
+    (permute,) = (path for path in SOURCES.rglob("permute.py"))
+    names = {path.relative_to(SOURCES.parent).as_posix() for path in sources_of(permute)}
+    assert {"random.py", "cpu/random.py", "cpu/jit.py", "cpu/instructions.py", "cpu/compiler/program.py"} <= names
+    assert "cpu/sampling/negatives.py" not in names
 
 
-def test_what_killed_processes_and_other_sources_left_is_removed(kept: Path) -> None:
+def test_what_killed_processes_and_other_sources_left_is_removed_after_a_week(kept: Path) -> None:
     stem, name = stored_names(double, ())
     names = {
         "code of other sources": f"{stem}0123456789abcdef.code",
-        "lock of other sources": f"{stem}0123456789abcdef.lock",
-        "part of other sources": f"{stem}0123456789abcdef.00000000.part",
+        "code of a copy in use": f"{stem}fedcba9876543210.code",
         "part": f"{name}.00000000.part",
         "part that is written now": f"{name}.00000001.part",
-        "lock": f"{name}.lock",
         "of another machine": f"{stem[:-3]}abc0123456789abcdef.code",
-        "of another kernel": f"{stem.replace('double', 'doubles')}0123456789abcdef.lock",
+        "of another kernel": f"{stem.replace('double', 'doubles')}0123456789abcdef.code",
     }
     for kind, path in ((kind, kept / file) for kind, file in names.items()):
         path.write_bytes(b"")
-        if kind != "part that is written now":
+        if kind not in ("part that is written now", "code of a copy in use"):
             os.utime(path, (0, 0))
     assert was_compiled(double)
-    stay = {names[kind] for kind in ("part that is written now", "lock", "of another machine", "of another kernel")}
-    left = {path.name for path in kept.iterdir()} - {"compiling"}  # on a busy machine
-    assert left == {*stay, f"{name}.code"}
+    stay = names.keys() - {"code of other sources", "part"}
+    assert {path.name for path in kept.iterdir()} == {name, *(names[kind] for kind in stay)}
 
 
 @contextmanager
@@ -251,67 +251,19 @@ def test_on_a_full_disk_kernels_compile_and_leave_nothing(kept: Path, caplog: py
     assert was_compiled(double)
 
 
-def test_processes_that_start_together_compile_a_kernel_once(kept: Path) -> None:
-    fork = multiprocessing.get_context("fork")
-    answers, begin = fork.SimpleQueue(), fork.Barrier(3)
-
-    def run() -> None:
-        begin.wait(60)
-        answers.put(was_compiled(double))
-
-    children = [fork.Process(target=run) for _ in range(3)]
-    for child in children:
-        child.start()
-    assert sorted(answers.get() for _ in children) == [False, False, True]
-    for child in children:
-        child.join()
-
-
-def is_free(lock: Path) -> bool:
-    """Return whether a lock is free."""
-    with lock.open("w") as file:
-        return store.locked(file.fileno())
-
-
-def test_a_process_that_is_killed_lets_the_next_one_in(kept: Path) -> None:
-    fork = multiprocessing.get_context("fork")
-    lock = kept / f"{stored_names(double, ())[1]}.lock"
+def test_a_fork_waits_for_the_compiler(kept: Path) -> None:
+    begun = threading.Event()
 
     def hold() -> None:
-        with file_lock(lock):
-            (kept / "held").touch()
-            time.sleep(100)
+        with LOADING:
+            begun.set()
+            time.sleep(0.3)
 
-    child = fork.Process(target=hold)
-    child.start()
-    wait_until((kept / "held").exists)
-    assert child.pid is not None
-    os.kill(child.pid, signal.SIGKILL)
-    start = time.monotonic()
-    assert was_compiled(double)
-    assert time.monotonic() - start < store.WAIT_SECONDS / 2
-    child.join()
-
-
-def test_a_child_that_was_forked_meanwhile_holds_no_lock(tmp_path: Path) -> None:
-    fork = multiprocessing.get_context("fork")
-    stop = fork.Event()
-    child = fork.Process(target=stop.wait, args=(60,))
-    lock = tmp_path / "lock"
-    with file_lock(lock):
-        child.start()
-    assert is_free(lock)
-    stop.set()
-    child.join()
-
-
-def test_nobody_waits_for_ever(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "WAIT_SECONDS", 0.05)
-    lock = kept / f"{stored_names(double, ())[1]}.lock"
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert [was_compiled(double), was_compiled(double)] == [True, False]
-        assert not is_free(lock)
+    thread = threading.Thread(target=hold)
+    thread.start()
+    begun.wait()
+    assert in_child(lambda: was_compiled(double)) == "True"
+    assert not thread.is_alive()
 
 
 @kernel
@@ -366,35 +318,35 @@ def test_it_is_made_for_this_processor_unless_another_one_is_named(kept: Path) -
     assert len(list(kept.glob("*.scale.*.code"))) == 2
 
 
-COMPILING = "graphfeed is compiling its kernels for this machine, "
-
-
-def compile_for(seconds: float, clock: Notices, folder: Path | None = None) -> None:
-    """Record some seconds of compilation."""
-    with clock.timing(folder):
-        clock.spent += seconds
-
-
-def test_of_the_processes_of_a_run_one_says_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def say() -> int:
-        compile_for(2.5, Notices(), tmp_path)  # as in another process
-        return len(caplog.records)
-
-    assert [say(), say()] == [1, 1]
-    (note,) = tmp_path.iterdir()
-    os.utime(note, (0, 0))  # a run of long ago
-    assert [say(), say()] == [2, 2]
-
-
-def test_a_program_that_has_set_up_no_logging_sees_it_on_stderr(kept: Path) -> None:
+def test_a_program_that_has_set_up_no_logging_sees_on_stderr_that_it_compiles(kept: Path) -> None:
     body = """
 import contextlib, io
-from graphfeed.ops.cpu.compiler import folders
-from tests.unit.compiler.kernels import add
-folders.SILENT_SECONDS = 0.0
+from graphfeed.ops.cpu.compiler import store
+from tests.unit.compiler.kernels import add, double
+store.SILENT_SECONDS = 0.0
 with contextlib.redirect_stderr(io.StringIO()) as stderr:
-    add(1, 2)
+    add.code(()), double.code(())
 print(stderr.getvalue(), end="")
 """
-    assert printed(body) == f"{COMPILING}once, and keeps them in {kept}\n"
+    assert printed(body) == f"graphfeed is compiling its kernels for this machine, once, and keeps them in {kept}\n"
     assert printed(body) == ""
+
+
+def test_the_settings_of_the_program_change_no_code(tmp_path: Path) -> None:
+    body = """
+import logging, sys, warnings, numba
+logging.disable()  # on a busy machine, compiling takes long enough to be logged
+warnings.simplefilter("ignore")  # Numba finds no source of the function
+assert numba.njit(lambda number: number * number)(3) == 9
+from tests.unit.compiler.kernels import scale
+scale.code(("int64", "float64"))
+assert numba.config.OPT == int(sys.argv[1])
+"""
+    others = {"OPT": "0", "LOOP_VECTORIZE": "0", "BOUNDSCHECK": "1", "DEBUGINFO": "1", "EXTEND_VARIABLE_LIFETIMES": "1"}
+    found = []
+    for folder, settings in (("usual", {}), ("others", others)):
+        numba = {f"NUMBA_{name}": value for name, value in settings.items()}
+        printed(body, settings.get("OPT", "3"), **without_kernels(tmp_path / folder), **numba)
+        (file,) = (tmp_path / folder).rglob("*scale*.code")
+        found.append(file.read_bytes())
+    assert found[0] == found[1]

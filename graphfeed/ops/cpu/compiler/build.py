@@ -1,42 +1,51 @@
-"""Compilation of all kernels ahead of time, and their link into one shared library. Imported only to build a library.
+"""Compilation of all kernels ahead of time, and their link into one shared library.
 
 The library depends on no version of Python or torch, and calls only functions of the C library.
 """
 
+import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from ctypes import CDLL
+from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
-from queue import SimpleQueue
+from pkgutil import walk_packages
 
-from graphfeed.ops.cpu.compiler.ahead import all_kernels, ask, cores, end, start_helper
 from graphfeed.ops.cpu.compiler.folders import SOURCES
 from graphfeed.ops.cpu.compiler.kernel import Kernel
-from graphfeed.ops.cpu.compiler.library import (
-    PATTERN,
-    function_in,
-    levels,
-    library_name,
-    open_library,
-    symbol_for,
-)
+from graphfeed.ops.cpu.compiler.library import PATTERN, function_in, levels, library_name, open_library, symbol_for
 from graphfeed.ops.cpu.compiler.store import function_name
 
 Variant = tuple[Kernel, tuple[str, ...]]
 """A kernel and a choice of dtypes."""
-Helpers = SimpleQueue[subprocess.Popen[str]]
-
+PACKAGE = "graphfeed.ops.cpu"
 FEATURES = {"x86-64-v2": "+sse4.2", "x86-64-v3": "+sse4.2"}
 """Features of a kind of processors that kernels ask for by name; it has these and others anyway."""
 OLDEST_GLIBC = 28
 """Minor version of glibc 2 that a library may need: that of the wheels' tag, manylinux_2_28."""
+
+
+def all_kernels() -> list[Variant]:
+    """Return all kernels of the package, each with all its choices of dtypes."""
+    found = list[Variant]()
+    for module in sorted(part.name for part in walk_packages([str(SOURCES)], f"{PACKAGE}.") if not part.ispkg):
+        if module.startswith(f"{__package__}.") and not module.endswith(".program"):
+            continue
+        for kernel in vars(import_module(module)).values():
+            if isinstance(kernel, Kernel) and kernel.__module__ == module:
+                found += [(kernel, dtypes) for dtypes in kernel.signature.variants()]
+    return found
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def current_library() -> Path | None:
@@ -93,33 +102,34 @@ def build_library(
 
 
 def compile_all(wanted: dict[str, tuple[str, Kernel, tuple[str, ...]]]) -> Iterator[bytes]:
-    """Yield the object file of each function, in order, compiled by one helper per core."""
+    """Yield the object file of each function, in order, compiled by one process per core."""
     for level in levels():
-        settings = {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": FEATURES.get(level, "")}
-        helpers = [start_helper(**settings) for _ in range(cores())]
-        idle: Helpers = SimpleQueue()
-        for helper in helpers:
-            idle.put(helper)
-        jobs = [(kernel, dtypes, symbol) for symbol, (own, kernel, dtypes) in wanted.items() if own == level]
-        pool = ThreadPoolExecutor(len(helpers))
-        try:
-            for done in [pool.submit(compile_by_one_of, idle, *job) for job in jobs]:
-                yield done.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-            for helper in helpers:
-                end(helper)
+        jobs = [
+            (kernel.__module__, kernel.__name__, dtypes, symbol)
+            for symbol, (own, kernel, dtypes) in wanted.items()
+            if own == level
+        ]
+        # New processes, because Numba and LLVM are configured for one processor when they are imported.
+        spawn = get_context("spawn")
+        with ProcessPoolExecutor(min(cores(), len(jobs)), spawn, initializer=set_target, initargs=(level,)) as pool:
+            try:
+                yield from pool.map(compile_one, *zip(*jobs, strict=True))
+            finally:
+                pool.shutdown(cancel_futures=True)
 
 
-def compile_by_one_of(idle: Helpers, kernel: Kernel, dtypes: tuple[str, ...], symbol: str) -> bytes:
-    helper = idle.get()
+def set_target(level: str) -> None:
+    """Select the processor for which Numba and LLVM compile. This process must not have imported them yet."""
+    os.environ.update(NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=FEATURES.get(level, ""), NUMBA_DISABLE_JIT="0")
+
+
+def compile_one(module: str, name: str, dtypes: tuple[str, ...], symbol: str) -> bytes:
+    from graphfeed.ops.cpu.compiler.compile import compile_kernel  # noqa: PLC0415 - it imports Numba
+
     try:
-        answer = ask(helper, [kernel.__module__, kernel.__name__, symbol, *dtypes])
-    finally:
-        idle.put(helper)
-    if isinstance(answer, str):
-        raise RuntimeError(answer)
-    return b64decode(answer[1])
+        return compile_kernel(getattr(import_module(module), name), dtypes, symbol)
+    except Exception as error:  # many errors of Numba can't be sent to another process
+        raise RuntimeError(f"{module}.{name} for {dtypes}: {type(error).__name__}: {error}") from None
 
 
 def link_shared(objects: Sequence[Path], out: Path) -> None:

@@ -3,8 +3,8 @@
 All functions are inlined into a C callback, so that no error codes of Numba are checked and no references counted.
 """
 
-from collections.abc import Callable
-from hashlib import blake2b
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numba
@@ -22,38 +22,53 @@ OPTIONS: Any = {"error_model": "numpy", "forceinline": True}
 """Division by 0 raises no error, and every function is inlined."""
 LINKED = {"memcpy", "memset", "memmove", "preadv", "madvise", "floor", "sqrt"}
 """C library functions that machine code may call."""
+SETTINGS = {
+    "BOUNDSCHECK": 0,  # kernels can't raise
+    "DEBUGINFO_DEFAULT": 0,
+    "EXTEND_VARIABLE_LIFETIMES": 0,
+    "LOOP_VECTORIZE": 1,
+    "OPT": type(numba.config.OPT)(3),  # type: ignore[attr-defined]
+    "SLP_VECTORIZE": 0,
+}
+"""Numba's settings that affect machine code. The program's own settings, such as NUMBA_OPT=0, don't apply."""
 
 
-def compile_kernel(kernel: Kernel, dtypes: tuple[str, ...], symbol: str = "") -> tuple[str, bytes]:
-    """Return the name of the compiled function, and its object file. Only one thread may call this at a time.
+@contextmanager
+def own_settings() -> Iterator[None]:
+    # Numba has one configuration per process. Other threads that compile meanwhile get these settings, too.
+    before = {name: getattr(numba.config, name) for name in SETTINGS}
+    vars(numba.config).update(SETTINGS)
+    try:
+        yield
+    finally:
+        vars(numba.config).update(before)
 
-    `symbol` names the function of a shared library. Without it, the name is chosen here.
-    """
+
+def compile_kernel(kernel: Kernel, dtypes: tuple[str, ...], symbol: str) -> bytes:
+    """Return the object file of a function with the given name. Only one thread may call this at a time."""
     # A copy, because other threads may import more functions in the meantime.
     for function, is_known in list(DEVICE_FUNCTIONS.items()):
         if not is_known:
-            DEVICE_FUNCTIONS[function] = True
             register_jitable(**OPTIONS)(function)
-    callback = numba.cfunc(types.int64(lowering.WORDS), **OPTIONS)(make_entry(kernel, dtypes))
+            DEVICE_FUNCTIONS[function] = True
+    with own_settings():
+        callback = numba.cfunc(types.int64(lowering.WORDS), **OPTIONS)(make_entry(kernel, dtypes))
     module = binding.parse_assembly(callback.inspect_llvm())
     module.verify()
-    is_shared = bool(symbol)
-    if not is_shared:
-        symbol = f"{kernel.name}.{'-'.join(dtypes)}.{blake2b(str(module).encode(), digest_size=8).hexdigest()}"
     for function in module.functions:
         if function.name == callback.native_name:
             function.name = symbol
         elif not function.is_declaration:
             function.linkage = "internal"
-    if is_shared:  # a library exports its kernels only
-        for variable in module.global_variables:
-            if not variable.is_declaration:
-                variable.linkage = "internal"
+    for variable in module.global_variables:
+        if not variable.is_declaration:
+            variable.linkage = "internal"
     foreign = {function.name for function in module.functions if function.is_declaration} - LINKED
     foreign = {name for name in foreign if not name.startswith("llvm.")}
     if foreign:
         raise NotImplementedError(f"{kernel.name} needs {sorted(foreign)}: kernels can't create arrays or raise errors")
-    return symbol, target_machine(is_shared).emit_object(module)
+    code: bytes = target_machine().emit_object(module)
+    return code
 
 
 def make_entry(kernel: Kernel, dtypes: tuple[str, ...]) -> Callable[..., Any]:

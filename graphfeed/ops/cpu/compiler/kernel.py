@@ -4,7 +4,7 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, c_int64, c_void_p
-from functools import update_wrapper
+from functools import cached_property, update_wrapper
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -37,9 +37,12 @@ class Kernel:
     def __init__(self, function: Callable[..., Any]) -> None:
         update_wrapper(self, function)
         self.function = function
-        self.signature = Signature(function)
         self.codes: dict[tuple[str, ...], MachineCode] = {}
         self.runs: dict[tuple[Any, ...], Callable[[int], int]] = {}
+
+    @cached_property
+    def signature(self) -> Signature:
+        return Signature(self.function)  # not when it is imported, because most processes need few kernels
 
     @property
     def name(self) -> str:

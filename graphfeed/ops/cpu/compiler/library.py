@@ -6,17 +6,19 @@ a damaged library nor code of other sources is run. This module only reads the l
 
 import os
 import platform
+import sys
 from ctypes import CDLL, addressof, c_char
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from graphfeed.ops.cpu.compiler.folders import NOTICES, SOURCES, is_trusted
+from graphfeed.ops.cpu.compiler.folders import SOURCES, is_trusted, warn_once
 from graphfeed.ops.process import regular_file
 
 X86 = "x86-64-v3", "x86-64-v2"
-LEVELS = {"x86_64": X86, "amd64": X86, "aarch64": ("generic",), "arm64": ("apple-m1",)}
+ARM = ("apple-m1" if sys.platform == "darwin" else "generic",)
+LEVELS = {"x86_64": X86, "amd64": X86, "aarch64": ARM, "arm64": ARM}
 """Kinds of processors for which a library has kernels, by architecture; preferred ones first, named as by LLVM."""
 FLAGS = {"x86-64-v2": {"cx16", "lahf_lm", "pni", "popcnt", "sse4_1", "sse4_2", "ssse3"}}
 """Features that a kind of x86 processors has, as Linux names them."""
@@ -76,7 +78,7 @@ def open_library(folder: Path = SOURCES) -> Library:
         return Library(paths[0], CDLL(str(paths[0])), "")
     except (OSError, ValueError) as error:
         reason = f"{paths[0]} is not used, because {error}; install graphfeed again"
-        NOTICES.warn_once("library", f"graphfeed's library of kernels {reason}")
+        warn_once(f"graphfeed's library of kernels {reason}")
         return Library(paths[0], None, reason)
 
 

@@ -2,7 +2,7 @@
 
 import os
 from functools import cache
-from importlib.metadata import distributions
+from importlib.metadata import version
 from typing import Any
 
 import llvmlite
@@ -10,22 +10,13 @@ from llvmlite import binding
 
 
 @cache
-def target_machine(is_shared: bool = False) -> Any:
-    """Return the machine to generate code for: this one, or the processor named by NUMBA_CPU_NAME.
-
-    With `is_shared`, the code is for a shared library; otherwise, it is linked into this process.
-    """
+def target_machine() -> Any:
+    """Return the machine to generate code for: this one, or the processor named by NUMBA_CPU_NAME."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     name, features = processor()
     target = binding.Target.from_triple(binding.get_process_triple())
-    if is_shared:
-        return target.create_target_machine(cpu=name, features=features, opt=3, reloc="pic", codemodel="default")
-    # On x86, code is not moved after it is loaded.
-    reloc = {"x86": "static", "ppc": "pic"}.get(target.name[:3], "default")
-    return target.create_target_machine(
-        cpu=name, features=features, opt=3, reloc=reloc, codemodel="jitdefault", jit=True
-    )
+    return target.create_target_machine(cpu=name, features=features, opt=3, reloc="pic", codemodel="default")
 
 
 @cache
@@ -38,8 +29,7 @@ def processor() -> tuple[str, str]:
 
 @cache
 def numba_version() -> str:
-    """Return the installed version of Numba without importing it, or an empty string if it is unknown."""
-    return next((found.version for found in distributions(name="numba")), "")
+    return version("numba")
 
 
 def dependencies() -> tuple[str, ...]:
@@ -54,7 +44,7 @@ def engine() -> Any:
 
 
 def link(symbol: str, code: bytes) -> int:
-    # MCJIT is not thread-safe: the caller holds `store.COMPILING`.
+    # MCJIT is not thread-safe: the caller holds `store.LOADING`.
     engine().add_object_file(binding.ObjectFileRef.from_data(code))
     engine().finalize_object()
     return int(engine().get_function_address(symbol))

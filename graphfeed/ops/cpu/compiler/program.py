@@ -4,15 +4,12 @@ Returning to Python after each kernel would mean waiting for the GIL each time, 
 """
 
 from array import array
-from collections.abc import Iterable
 from typing import Any
 
 from graphfeed.ops.cpu.compiler.kernel import Kernel
 from graphfeed.ops.cpu.compiler.signature import INTERPRETED, ArrayType, flatten_arguments
 
 Int64s: Any = ArrayType("int64")
-FEW = 3
-"""Up to this many kernels are compiled by one process: starting a second one would take longer than compiling them."""
 
 
 def call_code(_code: int, _block: int) -> int:
@@ -31,21 +28,6 @@ def run_steps(calls: Int64s, step: Int64s) -> int:
             return result
     step[0] = calls.size // 2
     return 0
-
-
-def load_all(wanted: Iterable[tuple[Kernel, tuple[str, ...]]]) -> None:
-    """Load or compile the machine code of kernels, in several processes if many are missing."""
-    new = dict.fromkeys((kernel, dtypes) for kernel, dtypes in wanted if dtypes not in kernel.codes)
-    if not new:
-        return
-    from graphfeed.ops.cpu.compiler.ahead import load_together  # noqa: PLC0415 - these import this module
-    from graphfeed.ops.cpu.compiler.store import is_kept  # noqa: PLC0415
-
-    missing = [(kernel, dtypes) for kernel, dtypes in new if not is_kept(kernel, dtypes)]
-    if len(missing) > FEW:
-        load_together(missing)
-    for kernel, dtypes in new:
-        kernel.code(dtypes)
 
 
 class Program:
@@ -82,7 +64,6 @@ class Program:
 
     def _finish(self) -> None:
         """Load all kernels, and lay out the arguments of `run_steps`."""
-        load_all([(run_steps, ()), *((kernel, dtypes) for kernel, dtypes, _ in self.calls)])
         # Not earlier, because a growing array moves.
         base = self.words.buffer_info()[0]
         self.ready = array("q")

@@ -171,9 +171,9 @@ class Signature:
     """Parameters of a kernel: array types, named tuples of array types, `int`, `bool` and `np.uint64`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        parameters = inspect.signature(function).parameters
-        self.parameters = [(name, parameter.annotation) for name, parameter in parameters.items()]
-        self.returns = inspect.signature(function).return_annotation
+        found = inspect.signature(function)
+        self.parameters = [(name, parameter.annotation) for name, parameter in found.parameters.items()]
+        self.returns = found.return_annotation
 
     def variables(self) -> list[DTypes]:
         """Return the choices of dtypes, in the order of the parameters."""

@@ -1,99 +1,108 @@
-"""Cache of compiled kernels on disk. A kernel whose file is missing or damaged is compiled again.
+"""Machine code of kernels: in the library or on disk, or else compiled by this process.
 
 The name of a file contains a digest of everything that its machine code depends on: processor, Numba, LLVM and the
-sources of all kernels. A file begins with a digest of its name and content, which detects truncated, changed and
-renamed files.
+sources of the kernel. A file begins with a digest of its name and content, which detects truncated, changed and renamed
+files.
 """
 
 import os
+import re
 import secrets
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from hashlib import blake2b
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from graphfeed.ops.cpu.compiler.folders import NOTICES, SOURCES, folders, is_trusted
+from graphfeed.ops.cpu.compiler.folders import folders, is_trusted, warn_once
 from graphfeed.ops.cpu.compiler.kernel import CALL, STARTED, Kernel, MachineCode
 from graphfeed.ops.cpu.compiler.library import find_function, is_ignored, open_library
 from graphfeed.ops.kernel_load import KernelLoad
-from graphfeed.ops.process import ForkLock, install_hint, regular_file
+from graphfeed.ops.process import install_hint, regular_file
 
-if sys.platform != "win32":
-    import fcntl
-
-CONSTANTS = SOURCES.parent / "random.py"
-"""File of constants that kernels use."""
 DIGEST_BYTES = 32
-WAIT_SECONDS = 120.0
-"""Time for which a process waits for another that compiles the same kernel, before it compiles the kernel itself."""
-ABANDONED_SECONDS = 3600.0
-"""Age at which a partly written file counts as abandoned."""
+SILENT_SECONDS = 2.0
+"""Time after the start of the first compilation at which a message is logged."""
+OLD_SECONDS = 604800.0
+"""Age at which a kernel's files from other versions of its sources are removed: another copy may be using them."""
 ADVICE = "set GRAPHFEED_CACHE_DIR to a folder that only you can write to"
+IMPORTED = re.compile(r"^from (graphfeed\.ops\S*) import (\w*)", re.MULTILINE)
+"""An import in a module of kernels: a module and a name in it, or a package and a module."""
+COMPILERS = tuple(Path(__file__).with_name(f"{name}.py") for name in ("compile", "lowering", "machine"))
+"""Files that all machine code depends on, and that no module of kernels imports."""
 WATCHERS: list[Callable[[KernelLoad], None]] = []
 """Functions that are called for each kernel that is compiled or loaded."""
-COMPILING = ForkLock()
-"""Held while a kernel is linked, or compiled in this process. Reentrant: a finalizer may need another kernel."""
+LOADING = threading.RLock()
+"""Held while a kernel is loaded or compiled. Reentrant: a finalizer may need another kernel."""
+if hasattr(os, "register_at_fork"):
+    # A fork waits for it, because the locks of Numba and LLVM would never be free in the child.
+    os.register_at_fork(before=LOADING.acquire, after_in_parent=LOADING.release, after_in_child=LOADING.release)
 
 
 def load_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> None:
-    """Link a kernel's machine code into this process, unless it is linked already, and add it to `kernel.codes`."""
-    found, load = find_or_compile(kernel, dtypes)
-    with COMPILING.lock:
-        if dtypes not in kernel.codes:
-            address = found if isinstance(found, int) else llvm().link(*found)
-            kernel.codes[dtypes] = MachineCode(address, CALL(address))
-        elif not load.compiled:  # another thread has linked it in the meantime
-            return
-    for watcher in WATCHERS:
-        watcher(load)
-
-
-def find_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[int | tuple[str, bytes], KernelLoad]:
-    """Return a kernel's machine code, compiled if it is neither in the library nor on disk, and a `KernelLoad`.
-
-    The code is an address in the library, or else the name of a function and its object file.
-    """
+    """Add a kernel's machine code to `kernel.codes`, unless it is there already."""
     start, compiled = time.monotonic(), False
-    found: int | tuple[str, bytes] | None = find_function(function_name(kernel, dtypes))
-    if found is None:
-        check_compiler(kernel, dtypes)
-        stem, name = stored_names(kernel, dtypes)
-        readable, writable = folders()
-        found = read_stored(readable, name)
-        compiled = found is None
-    if found is None:
-        turn = nullcontext() if writable is None else file_lock(writable / f"{name}.lock")
-        with NOTICES.timing(writable), turn:
-            found = read_stored(readable, name)  # another process may have compiled it in the meantime
-            compiled = found is None
-            if found is None:
-                found = compile_and_keep(kernel, dtypes, writable, stem, name)
-    return found, KernelLoad(kernel.name, ", ".join(dtypes), time.monotonic() - start, compiled)
+    with LOADING:
+        if dtypes in kernel.codes:  # another thread has loaded it in the meantime
+            return
+        address = find_function(function_name(kernel, dtypes))
+        if address is None:
+            address, compiled = link_or_compile(kernel, dtypes)
+        kernel.codes[dtypes] = MachineCode(address, CALL(address))
+    for watcher in WATCHERS:
+        watcher(KernelLoad(kernel.name, ", ".join(dtypes), time.monotonic() - start, compiled))
+
+
+def link_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[int, bool]:
+    """Link a kernel's machine code from disk; compile and save it first if it is not there.
+
+    Returns:
+        The address of the function, and whether it was compiled.
+
+    Raises:
+        ImportError: Numba is not installed; the message says why it is needed.
+    """
+    try:
+        llvm().dependencies()
+    except ImportError as error:
+        reason = "GRAPHFEED_KERNELS=compile is set"
+        if not is_ignored():
+            reason = f"the library of kernels {open_library().reason or 'was built from other sources'}"
+        raise ImportError(
+            f"{' for '.join([kernel.name, *dtypes])} must be compiled, which needs Numba: "
+            f"{install_hint('compile')} ({reason})"
+        ) from error
+    stem, name = stored_names(kernel, dtypes)
+    readable, writable = folders()
+    code = read_stored(readable, name)
+    compiled = code is None
+    if code is None:
+        from graphfeed.ops.cpu.compiler.compile import compile_kernel  # noqa: PLC0415 - it imports Numba
+
+        if writable is None:
+            warn_once(f"graphfeed can't save its compiled kernels, so each process compiles them again; {ADVICE}")
+        elif time.monotonic() - first_compiled() > SILENT_SECONDS:
+            warn_once(f"graphfeed is compiling its kernels for this machine, once, and keeps them in {writable}")
+        code = compile_kernel(kernel, dtypes, function_name(kernel, dtypes))
+        if writable is not None:
+            write(writable, name, code)
+            remove_old(writable, stem, name)
+    return llvm().link(function_name(kernel, dtypes), code), compiled
 
 
 def function_name(kernel: Kernel, dtypes: tuple[str, ...]) -> str:
-    """Return the name that a kernel has in a library of the current sources."""
-    return f"{kernel.name}.{'-'.join(dtypes)}.{kernel_digest(Path(kernel.function.__code__.co_filename))}"
+    """Return the name of a kernel's function for its current sources."""
+    return f"{kernel.name}.{'-'.join(dtypes)}.{kernel_digest(file_of(kernel))}"
 
 
-def check_compiler(kernel: Kernel, dtypes: tuple[str, ...]) -> None:
-    """Raise an ImportError that says why a kernel is needed that has to be compiled, if Numba is not installed."""
-    if find_spec("llvmlite") and find_spec("numba"):
-        return
-    if is_ignored():
-        reason = "GRAPHFEED_KERNELS=compile is set"
-    else:
-        reason = f"the library of kernels {open_library().reason or 'was built from other sources'}"
-    raise ImportError(
-        f"{' for '.join([kernel.name, *dtypes])} must be compiled, which needs Numba: "
-        f"{install_hint('compile')} ({reason})"
-    )
+@cache
+def first_compiled() -> float:
+    return time.monotonic()
 
 
 def llvm() -> Any:
@@ -106,46 +115,13 @@ def stored_names(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, str]:
     # Machines of several kinds may share a folder; each has its own files.
     machine = source_digest(repr(llvm().dependencies()).encode(), 8).hex()
     stem = f"{kernel.name}.{'-'.join(dtypes)}.{machine}"
-    return stem, f"{stem}{kernel_digest(Path(kernel.function.__code__.co_filename))}"
+    return stem, f"{stem}{kernel_digest(file_of(kernel))}.code"
 
 
-def is_kept(kernel: Kernel, dtypes: tuple[str, ...]) -> bool:
-    """Return whether a kernel is in the library or on disk."""
-    if find_function(function_name(kernel, dtypes)) is not None:
-        return True
-    check_compiler(kernel, dtypes)
-    name = f"{stored_names(kernel, dtypes)[1]}.code"
-    return any((folder / name).exists() for folder in folders()[0])
-
-
-def compile_and_keep(
-    kernel: Kernel, dtypes: tuple[str, ...], folder: Path | None, stem: str, name: str
-) -> tuple[str, bytes]:
-    """Compile a kernel and save its machine code; return the name of its function and the object file."""
-    from graphfeed.ops.cpu.compiler.ahead import compile_in_helper  # noqa: PLC0415 - it imports this module
-
-    found, module = None, Path(kernel.function.__code__.co_filename)
-    # A helper imports the current sources of the package, so they must be those that this process runs.
-    if SOURCES in module.parents and not is_edited(module):
-        found = compile_in_helper(kernel, dtypes)
-    if found is None or is_edited(module):
-        from graphfeed.ops.cpu.compiler.compile import compile_kernel  # noqa: PLC0415 - it imports Numba
-
-        with COMPILING.lock:
-            found = compile_kernel(kernel, dtypes)
-    if folder is None:
-        message = f"graphfeed can't save its compiled kernels, so each process compiles them again; {ADVICE}"
-        NOTICES.warn_once("none", message)
-    else:
-        write(folder, name, found)
-        remove_old(folder, stem, name)
-    return found
-
-
-def read_stored(folders: tuple[Path, ...], name: str) -> tuple[str, bytes] | None:
-    """Return the name of a kernel's function and its object file, or None. Damaged files are removed."""
+def read_stored(folders: tuple[Path, ...], name: str) -> bytes | None:
+    """Return a kernel's object file, or None. Damaged files are removed."""
     for folder in folders:
-        path = folder / f"{name}.code"
+        path = folder / name
         try:
             with open(path, "rb", opener=regular_file) as file:
                 if not is_trusted(os.fstat(file.fileno())):
@@ -153,42 +129,33 @@ def read_stored(folders: tuple[Path, ...], name: str) -> tuple[str, bytes] | Non
                 content = file.read()
         except (OSError, ValueError):  # a pipe raises a ValueError
             continue
-        symbol, _, code = content[DIGEST_BYTES:].partition(b"\0")
         # A full or failing disk may have left any content under this name, and those who can write to a folder around
         # this one can exchange its files.
         if source_digest(name.encode() + content[DIGEST_BYTES:], DIGEST_BYTES) == content[:DIGEST_BYTES]:
-            return symbol.decode(), code
+            return content[DIGEST_BYTES:]
         with suppress(OSError):
             path.unlink()
     return None
 
 
-def write(folder: Path, name: str, found: tuple[str, bytes]) -> None:
+def write(folder: Path, name: str, code: bytes) -> None:
     """Write machine code to a file, atomically."""
-    symbol, code = found
-    content = symbol.encode() + b"\0" + code
     part = folder / f"{name}.{secrets.token_hex(4)}.part"
     try:
         with open(part, "xb", opener=partial(os.open, mode=0o644)) as file:  # even if the umask would allow more
-            file.write(source_digest(name.encode() + content, DIGEST_BYTES) + content)
-        part.replace(folder / f"{name}.code")
+            file.write(source_digest(name.encode() + code, DIGEST_BYTES) + code)
+        part.replace(folder / name)
     except OSError as error:
-        NOTICES.warn_once(
-            "save", f"compiled kernels can't be saved in {folder}: {error.strerror}; free some space, or {ADVICE}"
-        )
+        warn_once(f"compiled kernels can't be saved in {folder}: {error.strerror}; free some space, or {ADVICE}")
         with suppress(OSError):
             part.unlink(missing_ok=True)
 
 
 def remove_old(folder: Path, stem: str, name: str) -> None:
-    """Remove a kernel's files from other versions of its sources, and unfinished files of killed processes."""
+    """Remove a kernel's old files from other versions of its sources, and those of killed processes."""
     for path in folder.glob(f"{stem}*"):
         with suppress(OSError):  # another process may remove it first
-            if path.suffix == ".part":
-                is_old = time.time() - path.stat().st_mtime > ABANDONED_SECONDS
-            else:
-                is_old = path.suffix in {".code", ".lock"} and path.stem != name
-            if is_old:
+            if path.name != name and time.time() - path.stat().st_mtime > OLD_SECONDS:
                 path.unlink()
 
 
@@ -196,25 +163,31 @@ def source_digest(content: bytes, size: int) -> bytes:
     return blake2b(content, digest_size=size).digest()
 
 
+def file_of(kernel: Kernel) -> Path:
+    return Path(kernel.function.__code__.co_filename)
+
+
 @cache
 def kernel_digest(module: Path) -> str:
     """Return a digest of the sources that the machine code of a module's kernels depends on."""
-    parts = [path.name.encode() + path.read_bytes() for path in sources_of(module)]
-    # Other processes would expect machine code of the edited sources under the plain name.
-    if is_edited(module):
-        parts.append(secrets.token_bytes(8))
+    parts = [path.name.encode() + read_source(path) for path in sorted(sources_of(module).union(COMPILERS))]
     return source_digest(b"".join(parts), 8).hex()
 
 
-def sources_of(module: Path) -> list[Path]:
-    """List the files that the machine code of a module's kernels depends on."""
-    files = [*sorted(SOURCES.rglob("*.py")), CONSTANTS]
-    return files if SOURCES in module.parents else [*files, module]
+@cache
+def sources_of(module: Path) -> frozenset[Path]:
+    """Return the files of a module of kernels, and of those in the package that it imports, directly or not."""
+    found = IMPORTED.findall(read_source(module).decode())
+    imported = [sys.modules.get(f"{package}.{name}") or sys.modules[package] for package, name in found]
+    return frozenset({module}).union(*(sources_of(Path(own.__file__ or "")) for own in imported))
 
 
-def is_edited(module: Path) -> bool:
-    """Return whether a source has changed since this process began to import kernels: it may run another version."""
-    return any(path.stat().st_mtime > STARTED for path in sources_of(module))
+@cache
+def read_source(path: Path) -> bytes:
+    # This process may run another version of a file that has changed since it began to import kernels. Other processes
+    # would expect machine code of the changed file under the digest of its content.
+    is_changed = path.stat().st_mtime > STARTED
+    return path.read_bytes() + (secrets.token_hex(8).encode() if is_changed else b"")
 
 
 @contextmanager
@@ -225,35 +198,3 @@ def watch_kernels(watcher: Callable[[KernelLoad], None]) -> Iterator[None]:
         yield
     finally:
         WATCHERS.remove(watcher)
-
-
-@contextmanager
-def file_lock(lock: Path) -> Iterator[None]:
-    """Hold a file lock, if the file system supports locks; it ends with its process. Waits up to `WAIT_SECONDS`."""
-    if sys.platform == "win32":
-        yield
-        return
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    except OSError:  # the folder is not writable, so no other process will write there
-        yield
-        return
-    try:
-        start = time.monotonic()
-        with suppress(OSError):  # the file system doesn't support locks
-            while not locked(descriptor) and time.monotonic() - start < WAIT_SECONDS:
-                time.sleep(0.01)
-        yield
-    finally:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child may have the descriptor, too
-        os.close(descriptor)
-
-
-def locked(descriptor: int) -> bool:
-    """Try to lock an open file; return False if another process has locked it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
