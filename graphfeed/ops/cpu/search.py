@@ -52,4 +52,12 @@ def first_above(values, low, high, target):
 @device_function
 def run_end(types, low, end):
     """Return the end of the run of edges of one type that begins at `low`. Without types, the end of the column."""
-    return first_above(types, low, end, types[low]) if types.size > 0 else end
+    if types.size == 0:
+        return end
+    edge_type, size = types[np.uintp(low)], end - low
+    # A select instead of a branch, since the comparison can't be predicted.
+    while size > 1:
+        half = size >> 1
+        low = low + half if types[np.uintp(low + half)] <= edge_type else low
+        size -= half
+    return low + 1

@@ -31,7 +31,7 @@ def group_by_type(
     picks = state.PickBlock(positions, np.empty(positions.numel(), np.int32))
     counts = np.zeros(num_types, np.int64)
     first = Program()
-    first.add(passes.sort_picks, columns, picks)
+    first.add(passes.sort_picks, False, columns, picks)
     first.add(passes.read_types, state.TypePerEdge(types), columns, picks, counts)
     first.run()
     starts = np.concatenate([np.zeros(1, np.int64), counts.cumsum()])[None]

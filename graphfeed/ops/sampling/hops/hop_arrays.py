@@ -64,6 +64,8 @@ class HopArrays:
         """Without types, picks are written directly to the result."""
         self.scratch: dict[str, Block] = {}
         """Blocks that only some recipes need."""
+        self.most_edges = 0
+        """The largest number of edges of a mini-batch so far, for the size of the table, which each one clears."""
         self.bound: Callable[[], Graph | None] = lambda: None
         """Returns the graph whose arrays the blocks point to, unless it is gone."""
         self.fit()
@@ -165,7 +167,8 @@ class HopArrays:
             self.at_least(self.moments, firsts[-1], name)
             self.enter(self.moments, name, np.split(values, np.cumsum(counts)[:-1]))
         if self.recipe.by_table:
-            self.open_table(sum(counts) + min(room.edges, sum(room.rows), current_limits().first_table))
+            most = min(room.edges, sum(room.rows), current_limits().first_table)
+            self.open_table(sum(counts) + (min(most, self.most_edges) if self.most_edges else most))
         columns = len(self.fanouts) * ((2 if typed else 1) * room.columns + self.counts.size)
         self.starts.set_array("indptr", take(columns, np.int64))
         self.edges.set_array("positions", take(room.edges, np.int64))
@@ -192,6 +195,7 @@ class HopArrays:
         return own if own.dtype == self.starts_dtype else own[:count].astype(self.starts_dtype)
 
     def release(self) -> None:
+        self.most_edges = max(self.most_edges, int(self.relations.arrays["edge_starts"][-1, 0]))
         # The caller owns these results now, so a pooled program keeps no array of a mini-batch, nor its large table.
         for block in (self.nodes, self.starts, self.edges, self.table):
             block.arrays.update({name: nothing(dtype) for name, (_, dtype) in block.places.items()})
@@ -225,15 +229,15 @@ class HopArrays:
         """Grow the arrays of columns, or runs, to the size that a hop needs."""
         self.widen(columns, 2 * needed_by(columns))
 
-    def grow_picks(self, hop: int, runs: Block) -> None:
-        """Grow the arrays of the picks of a hop or, without types, of all edges so far."""
+    def grow_picks(self, hop: int, runs: Block, picks: Block) -> None:
+        """Grow the arrays of the picks of a hop or, if they are in the results already, of all edges so far."""
         count = needed_by(runs)
         if not self.recipe.relabelled:
             self.at_least(self.picks, count, "positions")
             return
         self.check(hop, count)
-        self.at_least(self.picks, self.twice(count), "positions", *(["types"] if self.recipe.typed else []))
-        if not self.recipe.typed:
+        self.at_least(picks, self.twice(count), "positions", *(["types"] if picks is not self.edges else []))
+        if picks is self.edges:
             self.at_least(self.nodes, self.twice(count), "neighbors")
 
     def grow_results(self, hop: int) -> None:

@@ -41,6 +41,8 @@ class HopProgram:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.arrays = recipe, HopArrays(recipe)
+        self.picks = self.arrays.picks
+        """Where the hop that is being added writes its picks."""
         self.program = Program()
         self.stops: dict[int, tuple[Callable[[], None], int]] = {}
         """For each pass that may stop: the function to call then, and the pass to continue at."""
@@ -79,6 +81,11 @@ class HopProgram:
         """Scratch for reading by page."""
         return self.arrays.scratch_for("order", Order)
 
+    @property
+    def runs(self) -> Block:
+        """The runs of the edge types of a hop's columns."""
+        return self.arrays.scratch_for("runs", state.Runs, bounds=self.recipe.num_types + 1, fanouts=LEAST_COLUMNS)
+
     def open_hop(self, hop: int, by_type: bool, most: int) -> None:
         """Add the passes that open the columns of a hop and draw edge positions from them."""
         arrays, opened, recipe = self.arrays, self.arrays.columns, self.recipe
@@ -94,23 +101,29 @@ class HopProgram:
         # LABOR draws per neighbour; selecting all edges, or the latest, needs no draws.
         if recipe.drawing.method == "uniform" and most > 0:
             self.add(columns.draw_states, draws, arrays.rows, opened, arrays.moments, arrays.table)
-        runs = opened
+        runs, by_relation = opened, by_type and recipe.typed
+        self.picks = arrays.edges if by_relation else arrays.picks
         if by_type:
-            runs = arrays.scratch_for("runs", state.Runs, bounds=2, fanouts=LEAST_COLUMNS)
+            runs = self.runs
             if recipe.by_page:
                 self.add(by_page.touch_types, PAGE_BITS, arrays.types, opened, self.order)
             grow = partial(arrays.grow_columns, runs)
-            self.add(columns.split_columns, arrays.types, fanouts, opened, runs, grow=grow)
+            if by_relation:
+                given = hop, arrays.types, fanouts, arrays.relations, opened, runs
+                self.add(columns.split_relations, *given, grow=grow)
+            else:
+                self.add(columns.split_columns, arrays.types, fanouts, opened, runs, grow=grow)
         if recipe.ranked is None:
             self.draw(hop, runs, arrays.sources, arrays.sums if recipe.weighted else None, most)
         else:
             self.draw_in_time(hop, runs, by_type, most)
-        if by_type:
+        if by_type and not by_relation:
             self.add(columns.join_runs, runs, opened)
         if recipe.ranked is not None and any(recipe.ranked[by_type][1:3]):
             # With types, picks are not in their final places yet, so their sources are read later.
             found = arrays.nodes if recipe.relabelled and not recipe.typed else arrays.no_nodes
-            self.add(in_time.follow_ranks, arrays.ranked[by_type], opened, arrays.picks, found)
+            own = runs if by_relation else opened
+            self.add(in_time.follow_ranks, arrays.ranked[by_type], own, self.picks, found)
 
     def draw_in_time(self, hop: int, runs: Block, by_type: bool, most: int) -> None:
         """Add the passes that restrict runs to eligible times and draw from them."""
@@ -136,13 +149,13 @@ class HopProgram:
         self.draw(hop, block, sources, sums if is_weighted else None, most)
         # `return_block` returns AGAIN while runs remain: the program then jumps back to `gather_block`.
         self.stops[len(self.program.steps)] = lambda: None, first
-        self.add(in_time.return_block, runs, block, gathered, arrays.picks)
+        self.add(in_time.return_block, runs, block, gathered, self.picks)
 
     def draw(self, hop: int, runs: Block, sources: Block, sums: Block | None, most: int) -> None:
         """Add the passes that count the picks of runs and draw edges."""
         # Sources (which LABOR reads) and sums are those of all edges, or of a block.
         method, replace, *_ = self.recipe.drawing
-        arrays, picks, grow = self.arrays, self.arrays.picks, partial(self.arrays.grow_picks, hop, runs)
+        arrays, picks, grow = self.arrays, self.picks, partial(self.arrays.grow_picks, hop, runs, self.picks)
         if sums is None:
             self.add(uniform.count_uniform, replace, runs, picks, grow=grow)
         else:
@@ -163,7 +176,7 @@ class HopProgram:
 
     def draw_by_labor(self, hop: int, runs: Block, sources: Block, sums: Block | None, most: int) -> None:
         """Add the passes that draw by LABOR: a scan of each run with a heap, or cheaper passes where they suffice."""
-        arrays, picks, replace = self.arrays, self.arrays.picks, self.recipe.drawing.replace
+        arrays, picks, replace = self.arrays, self.picks, self.recipe.drawing.replace
         draws, weights, by_heap = arrays.draws[hop], arrays.sums if sums is None else sums, sums is not None or replace
         heap, found = arrays.scratch_for("heap", labor.Heap), arrays.scratch_for("no buckets", candidates.Buckets)
         # Without weights and replacement, candidates are collected first (for large columns, from the index); the heap
@@ -188,9 +201,15 @@ class HopProgram:
         """Add the passes that arrange the picks of a hop, and assign rows to their sources."""
         arrays, opened, recipe = self.arrays, self.arrays.columns, self.recipe
         kinds, found, starts, rows = arrays.relations, arrays.edges, arrays.starts, arrays.rows
-        if recipe.typed:
+        by_relation = by_type and recipe.typed
+        if by_relation:
+            # Edges that are all picked ascend, unless they are drawn with replacement or in the order of their times.
+            drawn = recipe.drawing.replace or recipe.ranked is not None
+            self.add(layout.sort_picks, not drawn, self.runs, found)
+            self.add(layout.count_relations, self.runs, arrays.counts)
+        elif recipe.typed:
             # Sorting makes the edges of each type ascend within each column.
-            self.add(layout.sort_picks, opened, arrays.picks)
+            self.add(layout.sort_picks, False, opened, arrays.picks)
             read: tuple[Any, ...] = layout.read_types, arrays.types, opened, arrays.picks, arrays.counts
             if recipe.by_page:
                 read = by_page.read_types_by_page, PAGE_BITS, *read[1:], self.order
@@ -199,7 +218,9 @@ class HopProgram:
             self.add(layout.count_picks, opened, arrays.counts)
         room = arrays.counts, opened, rows, kinds, found, starts
         self.add(layout.lay_out, hop, recipe.merged, *room, grow=partial(arrays.grow_results, hop))
-        if recipe.typed:
+        if by_relation:
+            self.add(layout.write_relation_starts, hop, self.runs, kinds, starts)
+        elif recipe.typed:
             written = kinds, found, starts
             self.add(layout.split_picks, hop, arrays.counts, arrays.cursors, opened, arrays.picks, *written)
         else:

@@ -14,6 +14,7 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     Moments,
     NodeIds,
     NodeMap,
+    Relations,
     RowBlock,
     RowTable,
     Runs,
@@ -128,6 +129,46 @@ def split_columns(graph: TypePerEdge, fanouts: Int64s, columns: Runs, runs: Runs
     if count > runs.starts.size:
         return SHORT
     runs.offsets[0] = columns.offsets[0]
+    return 0
+
+
+@kernel
+def split_relations(hop: int, graph: TypePerEdge, fanouts: Int64s, kinds: Relations, columns: Runs, runs: Runs) -> int:
+    """Like `split_columns`, with the runs of each edge type together: one for each column of its destination type.
+
+    Picks are then written to the places that they have in the results.
+    """
+    types, bounds = graph.types, runs.bounds
+    bounds[0] = 0
+    for edge_type in range(fanouts.size):
+        kind = kinds.destinations[edge_type]
+        bounds[edge_type + 1] = bounds[edge_type] + columns.bounds[kind + 1] - columns.bounds[kind]
+    count = bounds[fanouts.size]
+    runs.sizes[COUNT], runs.sizes[FIRST_NEW], runs.sizes[NEEDED] = count, 0, count
+    if count > runs.starts.size:
+        return SHORT
+    for edge_type in range(fanouts.size):
+        first, shift = bounds[edge_type], columns.bounds[kinds.destinations[edge_type]] - bounds[edge_type]
+        for number in range(first, bounds[edge_type + 1]):
+            run, column = np.uintp(number), np.uintp(number + shift)
+            runs.ids[run], runs.fanouts[run], runs.degrees[run] = number + shift, fanouts[edge_type], 0
+            runs.starts[run] = runs.bases[run] = columns.bases[column]
+    for kind in range(columns.bounds.size - 1):
+        for number in range(columns.bounds[kind], columns.bounds[kind + 1]):
+            column = np.uintp(number)
+            low = columns.starts[column]
+            end = low + columns.degrees[column]
+            while low < end:
+                edge_type = types[np.uintp(low)]
+                if not 0 <= edge_type < fanouts.size or kinds.destinations[edge_type] != kind:
+                    return EDITED
+                # Most columns have edges of one type, and each has a last one.
+                high = end if types[np.uintp(end - 1)] == edge_type else run_end(types, low, end)
+                run = np.uintp(bounds[edge_type] + number - columns.bounds[kind])
+                runs.starts[run], runs.degrees[run] = low, high - low
+                runs.states[run] = type_state(columns.states[column], edge_type)
+                low = high
+    runs.offsets[0] = kinds.edge_starts[hop, 0]
     return 0
 
 

@@ -21,9 +21,12 @@ FEW = 32
 
 
 @kernel
-def sort_picks(columns: Runs, picks: PickBlock) -> None:
+def sort_picks(skips_whole: bool, columns: Runs, picks: PickBlock) -> None:
+    """Sort the picks of each run; optionally not those of runs of which all edges were picked, in order."""
     for column in range(columns.sizes[COUNT]):
-        sort_values(picks.positions[columns.offsets[np.uintp(column)] : columns.offsets[np.uintp(column + 1)]])
+        low, high = columns.offsets[np.uintp(column)], columns.offsets[np.uintp(column + 1)]
+        if not (skips_whole and high - low == columns.degrees[np.uintp(column)]):
+            sort_values(picks.positions[low:high])
 
 
 @device_function
@@ -84,6 +87,13 @@ def count_picks(columns: Runs, counts: Int64s) -> None:
 
 
 @kernel
+def count_relations(runs: Runs, counts: Int64s) -> None:
+    """Count the picks of each edge type in runs of `split_relations`."""
+    for edge_type in range(counts.size):
+        counts[edge_type] = runs.offsets[runs.bounds[edge_type + 1]] - runs.offsets[runs.bounds[edge_type]]
+
+
+@kernel
 def lay_out(
     hop: int, merged: bool, counts: Int64s, columns: Runs, rows: RowBlock, kinds: Relations, edges: PickBlock,
     starts: ColumnStarts,
@@ -129,6 +139,16 @@ def write_starts(hop: int, columns: Runs, kinds: Relations, starts: ColumnStarts
 
 
 @kernel
+def write_relation_starts(hop: int, runs: Runs, kinds: Relations, starts: ColumnStarts) -> None:
+    """Write the column starts of each edge type from runs of `split_relations`, whose picks are in the results."""
+    for edge_type in range(kinds.sources.size):
+        first, end = kinds.edge_starts[hop, edge_type], kinds.edge_starts[hop, edge_type + 1]
+        low, at = runs.bounds[edge_type], kinds.indptr_starts[hop, edge_type]
+        for column in range(runs.bounds[edge_type + 1] - low + 1 if end > first else 0):
+            starts.indptr[np.uintp(at + column)] = runs.offsets[np.uintp(low + column)] - first
+
+
+@kernel
 def split_picks(
     hop: int, counts: Int64s, scratch: Int64s, columns: Runs, picks: PickBlock, kinds: Relations, edges: PickBlock,
     starts: ColumnStarts,
@@ -169,12 +189,15 @@ def write_joined_hops(
         for hop in range(hops):
             first, end = kinds.edge_starts[hop, edge_type], kinds.edge_starts[hop, edge_type + 1]
             begin, columns = kinds.indptr_starts[hop, edge_type], rows.known[hop, kinds.destinations[edge_type]]
+            for edge in range(first, end):
+                out[np.uintp(place + edge - first)] = nodes.neighbors[np.uintp(edge)]
+            for edge in range(first, end):
+                out[np.uintp(place + 2 * count + edge - first)] = ids[np.uintp(edge)]
             # An edge type without edges in the hop has no column starts.
+            at = np.int64(place + count)
             for column in range(columns if end > first else 0):
                 low, high = starts.indptr[np.uintp(begin + column)], starts.indptr[np.uintp(begin + column + 1)]
-                for edge in range(first + low, first + high):
-                    out[np.uintp(place)] = nodes.neighbors[np.uintp(edge)]
-                    out[np.uintp(place + count)] = column
-                    out[np.uintp(place + 2 * count)] = ids[np.uintp(edge)]
-                    place += 1
+                for edge in range(at + low, at + high):
+                    out[np.uintp(edge)] = column
+            place += end - first
         place += 2 * count

@@ -122,7 +122,7 @@ class Runs(NamedTuple):
     sizes: Int64s
     """Number of runs, the first run that the previous hop did not have, and the size that a stopped pass needs."""
     bounds: Int64s
-    """Offsets of the columns of each node type."""
+    """Offsets of the columns of each node type, or of the runs of each edge type (`split_relations`)."""
     ids: Int64s
     """Id of the node in the graph; for runs of edge types, index of the column."""
     bases: Int64s

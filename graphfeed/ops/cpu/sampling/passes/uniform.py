@@ -11,6 +11,8 @@ from graphfeed.ops.cpu.sampling.passes.state import COUNT, NEEDED, SHORT, PickBl
 from graphfeed.ops.cpu.search import find_key
 
 ALL = np.int64(np.iinfo(np.int64).max)
+FEW = 8
+"""Up to this many edges of a run are copied as if there were exactly so many."""
 
 
 class PickTable(NamedTuple):
@@ -45,7 +47,11 @@ def fill_uniform(table: PickTable, columns: Runs, picks: PickBlock) -> None:
         run = np.uintp(number)
         end = columns.offsets[np.uintp(number + 1)]
         count, low, degree = end - at, columns.starts[run], columns.degrees[run]
-        if count == degree:
+        if count == degree and count <= FEW and at + FEW <= positions.size:
+            # More than it has: the next runs write to these places, too. A constant count needs no branches.
+            for place in range(FEW):
+                positions[np.uintp(at + place)] = low + place
+        elif count == degree:
             for place in range(count):
                 positions[np.uintp(at + place)] = low + place
         elif few:
