@@ -26,11 +26,11 @@ KEYS = [11, 12]
 PAIRS = [(11, 12), (12, 13)]
 
 
-def timed() -> ops.TimeOrder:
-    """Return an order of time with all that it may have."""
-    found = ops.order_by_time(INDPTR, TIMES)
+def timed(indices: torch.Tensor = INDICES, types: torch.Tensor | None = None) -> ops.TimeOrder:
+    """Return an order of time with all that it may have, within types if there are any."""
+    found = ops.order_by_time(INDPTR, TIMES, types)
     assert found.order is not None
-    links = ops.link_sources(INDPTR, INDICES, found.order)
+    links = ops.link_sources(INDPTR, indices, found.order)
     sums = ops.cumulate_weights(INDPTR, WEIGHTS)
     return ops.TimeOrder(found.times, found.order, links, cumulative=sums)
 
@@ -125,7 +125,7 @@ def hop_calls() -> dict[str, Call]:
         "fanouts": [torch.tensor([2]), torch.tensor([1, 2, -1, 0])],
     }  # fmt: skip
     typed_in_time = {
-        "graph": changed(typed, **in_order), "drawing": ops.Drawing(replace=True, rows="edge"),
+        "graph": changed(typed, **in_order, by_type=timed(typed.indices, typed.types)), "drawing": ops.Drawing(replace=True, rows="edge"),
         "moments": ops.SeedTimes(MOMENTS[:3], windows[[0, 1, 3]]),
     }  # fmt: skip
     budget = {

@@ -284,7 +284,9 @@ def joined_in_lists(joined: JoinedHops, graph: RandomGraph) -> ListedHops:
     rows, num_rows = (in_order(own, graph.node_types, joined=True) for own in (joined.rows, joined.num_rows))
     edges, num_edges = (in_order(own, graph.edge_types, joined=True) for own in (joined.edges, joined.num_edges))
     trees = None if joined.trees is None else in_order(joined.trees, graph.node_types, joined=True)
-    lists: Any = [None if part is None else [own.tolist() for own in part] for part in (rows, edges, trees)]
+    ids = in_order(joined.edge_ids, graph.edge_types, joined=True)
+    lines = [torch.cat([own, part[None]]) for own, part in zip(edges, ids, strict=True)]
+    lists: Any = [None if part is None else [own.tolist() for own in part] for part in (rows, lines, trees)]
     return ListedHops(lists[0], num_rows, lists[1], num_edges, lists[2])
 
 

@@ -12,8 +12,8 @@ from graphfeed.datapipes import Datapipe, FeatureFetcher, MiniBatch, Transform
 from graphfeed.datapipes.pipeline import Placement, Traits
 from graphfeed.pyg.data.features_of_data import EDGES, DataFeatures, as_given
 from graphfeed.pyg.data.fill_batch import fill_batch, pick_columns
-from graphfeed.pyg.data.store_data import EdgeType, end_types
-from graphfeed.pyg.data.tables import import_pyg, tables_of
+from graphfeed.pyg.data.store_data import end_types
+from graphfeed.pyg.data.tables import assign, import_pyg, tables_of
 from graphfeed.pyg.stages.sampler_output import SampledMiniBatch, edge_index_of
 from graphfeed.storage.graph import type_name
 
@@ -77,41 +77,47 @@ class FillData(Transform, keeps_size=True, seeded=False):
         if typed:  # the template may lack some types
             nodes.update({of_type: data[of_type] for of_type in output.node if of_type not in nodes})
             edges.update({of_type: data[of_type] for of_type in output.row if of_type not in edges})
+        # Without types, nodes and edges have the same table.
+        found: dict[int, dict[str, Any]] = {id(table): {} for table in (*nodes.values(), *edges.values())}
         for node_type, table in nodes.items():
-            self.fill_nodes(table, minibatch, node_type)
+            self.fill_nodes(found[id(table)], table, minibatch, node_type)
         for edge_type, table in edges.items():
-            self.fill_edges(table, minibatch, edge_type)
+            self.fill_edges(found[id(table)], table, minibatch, edge_type)
         # As in PyG's loaders, None removes an attribute of that name from data without types.
         replaces = not (typed or self.is_subgraph)
         for node_type, table in nodes.items():
             # In a `Batch`, `batch` is a node attribute like others.
-            is_own = "batch" in self.features.node_names.get(node_type, ())
-            put(table, "batch", pick_columns(output.batch, node_type), replaces and not is_own)
-            put(table, "num_sampled_nodes", pick_columns(output.num_sampled_nodes, node_type), replaces)
+            is_own, values = "batch" in self.features.node_names.get(node_type, ()), found[id(table)]
+            put(values, "batch", pick_columns(output.batch, node_type), replaces and not is_own)
+            put(values, "num_sampled_nodes", pick_columns(output.num_sampled_nodes, node_type), replaces)
         for edge_type, table in edges.items():
-            put(table, "num_sampled_edges", pick_columns(output.num_sampled_edges, edge_type), replaces)
+            values = found[id(table)]
+            put(values, "num_sampled_edges", pick_columns(output.num_sampled_edges, edge_type), replaces)
             row, col = pick_columns(output.orig_row, edge_type), pick_columns(output.orig_col, edge_type)
             if row is not None and col is not None:
-                table["_orig_edge_index"] = edge_index_of(row, col)
-        for owner, values in (minibatch.of_seeds or {}).items():
+                values["_orig_edge_index"] = edge_index_of(row, col)
+        for owner, given in (minibatch.of_seeds or {}).items():
             table = nodes[None] if owner is None else data[owner]
-            for name, value in values.items():
-                put(table, name, value, not self.is_subgraph)
+            values = found.setdefault(id(table), {})
+            for name, value in given.items():
+                put(values, name, value, not self.is_subgraph)
+        for table in tables.by_type.values():
+            assign(table, found[id(table)])
         return data
 
-    def fill_nodes(self, table: Any, minibatch: SampledMiniBatch, node_type: str | None) -> None:
-        """Fill in the features and the ids of the nodes of a type."""
+    def fill_nodes(self, values: dict[str, Any], table: Any, minibatch: SampledMiniBatch, node_type: Any) -> None:
+        """Add the features and the ids of the nodes of a type to the values for its table."""
         ids = pick_columns(minibatch.output.node, node_type)
         if ids is None:
             ids = torch.empty(0, dtype=torch.int64, device="cpu")
-        self.fill(table, "node", node_type, ids, minibatch.node_features or {})
+        self.fill(values, "node", node_type, ids, minibatch.node_features or {})
         if "num_nodes" in table:
-            table["num_nodes"] = len(ids)
-        if "n_id" not in table:
-            table["n_id"] = ids
+            values["num_nodes"] = len(ids)
+        if "n_id" not in table and "n_id" not in values:
+            values["n_id"] = ids
 
-    def fill_edges(self, table: Any, minibatch: SampledMiniBatch, edge_type: EdgeType | None) -> None:
-        """Fill in the edges of a type, their features and their ids."""
+    def fill_edges(self, values: dict[str, Any], table: Any, minibatch: SampledMiniBatch, edge_type: Any) -> None:
+        """Add the edges of a type, their features and their ids to the values for its table."""
         output = minibatch.output
         row, col, edge = (
             pick_columns(output.row, edge_type),
@@ -125,36 +131,33 @@ class FillData(Transform, keeps_size=True, seeded=False):
             ends = (pick_columns(output.node, end) for end in end_types(edge_type))
             sources, destinations = (0 if nodes is None else len(nodes) for nodes in ends)
             index = to_edge_index(index, (sources, destinations))
-        table[EDGES] = index
+        values[EDGES] = index
         name = name_of(edge_type)
         # Without the ids of the edges, their features are unknown.
         if edge is None:
-            for feature in self.features.edge_names.get(name, ()):
-                del table[feature]
+            values.update(dict.fromkeys(self.features.edge_names.get(name, ())))
             return
-        self.fill(table, "edge", name, edge, minibatch.edge_features[0] if minibatch.edge_features else {})
-        if "e_id" not in table:
-            table["e_id"] = edge
+        self.fill(values, "edge", name, edge, minibatch.edge_features[0] if minibatch.edge_features else {})
+        if "e_id" not in table and "e_id" not in values:
+            values["e_id"] = edge
 
-    def fill(self, table: Any, domain: str, owner: str | None, ids: torch.Tensor, fetched: Mapping[Any, Any]) -> None:
-        """Fill in the fetched features of a type, and empty ones for those that were not fetched."""
+    def fill(self, values: Any, domain: str, owner: str | None, ids: torch.Tensor, fetched: Mapping[Any, Any]) -> None:
+        """Add the fetched features of a type, and empty ones for those that were not fetched."""
         names = self.features.node_names if domain == "node" else self.features.edge_names
         for name in names.get(owner, ()):
             rows = fetched.get(name if owner is None else (owner, name))
             # The mini-batch has no nodes or edges of the type: the feature gets no rows.
             if rows is None:
                 rows = self.features.store.read(domain, owner, name, ids[:0])
-            table[name] = as_given(rows, self.features.dims.get((owner, name), 0))
+            values[name] = as_given(rows, self.features.dims.get((owner, name), 0))
 
 
 name_of = lru_cache(maxsize=1024)(type_name)
 
 
-def put(table: Any, name: str, value: Any, replaces: bool) -> None:
-    if value is not None:
-        table[name] = value
-    elif replaces and name in table:
-        del table[name]
+def put(values: dict[str, Any], name: str, value: Any, replaces: bool) -> None:
+    if value is not None or replaces:
+        values[name] = value
 
 
 def fill_anew(pipe: Datapipe, features: DataFeatures) -> Datapipe:

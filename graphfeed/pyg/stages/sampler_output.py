@@ -149,7 +149,7 @@ class ToSamplerOutput(Transform, keeps_size=True, seeded=False):
             "node": {name: rows.long() for name, rows in hops.rows.items()},
             "row": {name: part[ends[0]] for name, part in lines.items()},
             "col": {name: part[ends[1]] for name, part in lines.items()},
-            "edge": {name: part[2] if len(part) > 2 else None for name, part in lines.items()},
+            "edge": {names[name]: part for name, part in hops.edge_ids.items()},
         }
         if self.subgraph_type != "induced":
             # Without hops, don't count the empty one.
@@ -192,11 +192,11 @@ def to_bidirectional(output: Any) -> Any:
 
 
 def edge_index_of(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
-    # A view if the columns follow the rows in the same memory.
-    count, follows = row.numel(), col.data_ptr() == row.data_ptr() + row.nbytes and row.dtype == col.dtype
-    is_one = count and follows and row.is_contiguous() and col.is_contiguous()
-    if is_one and row.untyped_storage().data_ptr() == col.untyped_storage().data_ptr():
-        return row.as_strided((2, count), (count, 1))
+    # A view if the columns follow the rows in the same tensor.
+    count, is_one = row.numel(), row._base is not None and row._base is col._base and row.dtype == col.dtype
+    if is_one and count and row.storage_offset() + count == col.storage_offset():
+        if row.is_contiguous() and col.is_contiguous():
+            return row.as_strided((2, count), (count, 1))
     return torch.stack([row, col])
 
 

@@ -224,5 +224,5 @@ def test_a_tree_depends_on_its_number_and_not_on_other_seeds() -> None:
     others = torch.tensor([70, 9, 1, 30])
     pairs: list[Any] = [graph.sample_joined(seeds, asked, KEYS[:2]) for seeds in (SEEDS, others)]
     for tree, is_same in enumerate([False, True, False, True]):
-        first, second = (own.edges[None][2][own.trees[None][own.edges[None][1]] == tree] for own in pairs)
+        first, second = (own.edge_ids[None][own.trees[None][own.edges[None][1]] == tree] for own in pairs)
         assert (first.tolist() == second.tolist()) == is_same

@@ -22,6 +22,8 @@ from graphfeed.ops.sampling.hops.scratch import OF_PICKS, enlarge, new_block
 from graphfeed.ops.sampling.time_order import TimeOrder
 
 Ints = NDArray[np.int64]
+MOST_KEPT = 1 << 20
+"""Arrays of more edges are not kept for the next mini-batch."""
 nothing = cache(partial(np.empty, 0))
 """Returns the empty array of a dtype."""
 
@@ -151,17 +153,17 @@ class HopArrays:
 
         `moments` and `trees` are ordered by node type, like the seeds; windows may be missing.
         """
-        take, typed, rows = buffers.POOL.empty, self.recipe.typed, self.rows.arrays
+        typed, rows = self.recipe.typed, self.rows.arrays
         counts = [part.size for part in seeds]
         rows["known"][0] = counts
         firsts = [0, *itertools.accumulate(map(int.__add__, counts, room.rows))]
         rows["firsts"][:] = firsts
-        self.nodes.set_array("rows", take(firsts[-1], self.ids))
+        self.make_room(self.nodes, "rows", firsts[-1])
         self.enter(self.nodes, "rows", seeds)
         if self.recipe.drawing.rows == "tree":
             trees = np.arange(sum(counts))
-        self.table.set_array("trees", take(0 if trees is None else firsts[-1], np.int64))
         if trees is not None:
+            self.make_room(self.table, "trees", firsts[-1])
             self.enter(self.table, "trees", np.split(trees, np.cumsum(counts)[:-1]))
         for name, values in zip(("times", "windows"), moments, strict=False):
             self.at_least(self.moments, firsts[-1], name)
@@ -170,17 +172,23 @@ class HopArrays:
             most = min(room.edges, sum(room.rows), current_limits().first_table)
             self.open_table(sum(counts) + (min(most, self.most_edges) if self.most_edges else most))
         columns = len(self.fanouts) * ((2 if typed else 1) * room.columns + self.counts.size)
-        self.starts.set_array("indptr", take(columns, np.int64))
-        self.edges.set_array("positions", take(room.edges, np.int64))
-        self.nodes.set_array("neighbors", take(room.edges, self.ids))
+        self.make_room(self.starts, "indptr", columns)
+        self.make_room(self.edges, "positions", room.edges)
+        self.make_room(self.nodes, "neighbors", room.edges)
         if typed:
             self.at_least(self.picks, room.edges, "positions", "types")
         self.widen(self.columns, room.columns)
 
+    def make_room(self, block: Block, name: str, size: int) -> None:
+        """Allocate an array of a block, whose contents are not needed, unless it is large enough."""
+        if block.arrays[name].size < size:
+            block.set_array(name, buffers.POOL.empty(size, block.places[name][1]))
+
     def open_table(self, count: int) -> None:
         """Allocate a hash table for at least `count` rows."""
-        for name in ("keys", "places"):
-            self.table.set_array(name, buffers.POOL.empty(1 << (2 * count).bit_length(), np.int64))
+        size = 1 << (2 * count).bit_length()
+        for name in ("keys", "places") if self.table.arrays["keys"].size != size else ():
+            self.table.set_array(name, buffers.POOL.empty(size, np.int64))
 
     def enter(self, block: Block, name: str, parts: Sequence[NDArray[Any]]) -> None:
         """Copy the seeds of each node type to the start of its rows."""
@@ -194,9 +202,12 @@ class HopArrays:
         count = self.relations.arrays["indptr_ends"][-1]
         return own if own.dtype == self.starts_dtype else own[:count].astype(self.starts_dtype)
 
-    def release(self) -> None:
+    def release(self, given: bool) -> None:
+        """End a mini-batch, whose results were given to the caller or copied."""
         self.most_edges = max(self.most_edges, int(self.relations.arrays["edge_starts"][-1, 0]))
-        # The caller owns these results now, so a pooled program keeps no array of a mini-batch, nor its large table.
+        if not given and self.edges.arrays["positions"].size <= MOST_KEPT:
+            return
+        # If the caller owns these results now, a pooled program keeps none of them; nor large ones, nor a large table.
         for block in (self.nodes, self.starts, self.edges, self.table):
             block.arrays.update({name: nothing(dtype) for name, (_, dtype) in block.places.items()})
 

@@ -256,9 +256,9 @@ class ProgramPool:
                 return found.pop()
         return HopProgram(recipe)
 
-    def release(self, program: HopProgram) -> None:
-        """Return a program that hasn't failed to the pool."""
-        program.arrays.release()
+    def release(self, program: HopProgram, *, keeps_results: bool = True) -> None:
+        """Return a program that hasn't failed to the pool; `keeps_results` says that the caller has its results."""
+        program.arrays.release(keeps_results)
         if program.arrays.columns.arrays["starts"].size <= MOST_COLUMNS:
             with self.lending.lock:
                 self.idle.setdefault(program.recipe, []).append(program)

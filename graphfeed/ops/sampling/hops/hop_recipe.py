@@ -71,8 +71,9 @@ class JoinedHops(NamedTuple):
     num_rows: Mapping[Any, list[int]]
     """Number of seeds, followed by the number of rows that each hop added."""
     edges: Mapping[Any, torch.Tensor]
-    """int64, shape (3, edges), by edge type, ordered by hop: the source row of each edge, its destination row, and its
-    id. Shape (2, edges) if ids are unknown."""
+    """int64, shape (2, edges), by edge type, ordered by hop: the source row of each edge, and its destination row."""
+    edge_ids: Mapping[Any, torch.Tensor | None]
+    """int64, the id of each edge, by edge type; None if they are unknown."""
     num_edges: Mapping[Any, list[int]]
     """Number of edges of each hop."""
     trees: Mapping[Any, torch.Tensor] | None

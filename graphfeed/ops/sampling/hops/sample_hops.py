@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.backend import as_int64, on_gpu, package_for
+from graphfeed.ops.backend import on_gpu, package_for
 from graphfeed.ops.cpu.sampling.passes import layout
 from graphfeed.ops.memory import ReadChoice, buffers
 from graphfeed.ops.process import current_limits
@@ -39,6 +39,7 @@ from graphfeed.ops.sampling.hops.pick_edges import (
 FIRST_ROWS = 1 << 24
 """For temporal sampling and trees, the approximate maximum initial capacity of all node types, in rows."""
 UNIFORM = Drawing()
+NO_IDS = np.empty(0, np.int64)
 
 
 def sample_hops(
@@ -123,6 +124,7 @@ class PreparedHops:
         moments: SeedTimes | None = None,
         switch_threshold: int = 0,
         read: Read | None = None,
+        ids: torch.Tensor | None = None,
         joined: bool = False,
         trees: torch.Tensor | None = None,
         ahead: bool = False,
@@ -130,7 +132,8 @@ class PreparedHops:
         """Sample all hops of a mini-batch, as `sample_hops` does; for LABOR, optionally with its own threshold.
 
         Positions of edges are replaced by the values that `read` returns for them: it is called once on the CPU, and
-        once per hop on a GPU. With `joined`, which needs the CPU, all hops are returned as one `JoinedHops`. For a
+        once per hop on a GPU. With `joined`, which needs the CPU, all hops are returned as one `JoinedHops`, which can
+        read `ids`, an int32 or int64 array in memory with a value for each edge of the graph, in place of `read`. For a
         single hop on the CPU, `trees` has the tree of each seed, int64, which is then part of the key of its draws.
         With `ahead`, which needs a GPU, the result is a function that waits and returns the hops, on the same stream.
         """
@@ -175,9 +178,9 @@ class PreparedHops:
             except ValueError:
                 check_ranges(graph, seeds)
                 raise
-            hops = joined_views(arrays, read) if joined else cut_hops(arrays, read)
+            hops = joined_views(arrays, read, ids) if joined else cut_hops(arrays, read)
         # From here on, another mini-batch may use the arrays. A program that failed is not reused.
-        PROGRAMS.release(program)
+        PROGRAMS.release(program, keeps_results=not joined)
         return hops
 
 
@@ -255,29 +258,28 @@ def cut_hops(arrays: HopArrays, read: Read | None) -> list[SampledHop]:
     return hops
 
 
-def joined_views(arrays: HopArrays, read: Read | None) -> JoinedHops:
-    """Join the edges of all hops of a mini-batch by type, with one kernel; return views of its result."""
+def joined_views(arrays: HopArrays, read: Read | None, ids: torch.Tensor | None) -> JoinedHops:
+    """Join all hops of a mini-batch in one array, with one kernel, and return views of it."""
     known, bounds = arrays.rows.arrays["known"], arrays.relations.arrays["edge_starts"]
-    ids, (rows, _) = arrays.edges.arrays["positions"], arrays.nodes.arrays.values()
-    total = int(bounds[-1, 0])
-    if read is not None:
-        taken = read(torch.from_numpy(ids[:total]))
-        ids = as_int64(taken, taken)
-    out = buffers.POOL.empty(3 * total, np.int64)
-    layout.write_joined_hops(arrays.relations, arrays.starts, arrays.rows, arrays.nodes, ids, out)
-    num_edges, added = (bounds[:-1, 1:] - bounds[:-1, :-1]).T.tolist(), known.copy()
+    if ids is None and read is not None:
+        positions = arrays.edges.arrays["positions"][: int(bounds[-1, 0])]
+        positions[:] = read(torch.from_numpy(positions)).numpy()
+    num_edges, added, counts = (bounds[:-1, 1:] - bounds[:-1, :-1]).T.tolist(), known.copy(), known[-1].tolist()
     added[1:] -= known[:-1]
-    edges, end = {}, 0
-    for kind, counts in enumerate(num_edges):
-        first, end = end, end + 3 * sum(counts)
-        edges[kind] = torch.from_numpy(out[first:end].reshape(3, -1))
-    firsts, lasts = arrays.rows.arrays["firsts"].tolist(), known[-1].tolist()
-    parts = [slice(first, first + count) for first, count in zip(firsts, lasts, strict=False)]
-    trees = arrays.table.arrays["trees"] if arrays.recipe.drawing.rows == "tree" else None
+    has_trees = arrays.table.arrays["trees"].size > 0
+    sizes = [size for own in map(sum, num_edges) for size in (2 * own, own)] + counts * (1 + has_trees)
+    out = buffers.POOL.empty(sum(sizes), np.int64)
+    layout.write_joined_hops(
+        arrays.relations, arrays.starts, arrays.rows, arrays.nodes, arrays.table, arrays.edges,
+        NO_IDS if ids is None else ids, out,
+    )  # fmt: skip
+    parts = torch.from_numpy(out).split_with_sizes(sizes)
+    first, end = 2 * len(num_edges), 2 * len(num_edges) + len(counts)
     return JoinedHops(
-        {kind: torch.from_numpy(rows[part]) for kind, part in enumerate(parts)},
+        dict(enumerate(parts[first:end])),
         dict(enumerate(added.T.tolist())),
-        edges,
+        {kind: part.view(2, sizes[2 * kind + 1]) for kind, part in enumerate(parts[:first:2])},
+        dict(enumerate(parts[1:first:2])),
         dict(enumerate(num_edges)),
-        None if trees is None else {kind: torch.from_numpy(trees[part]) for kind, part in enumerate(parts)},
+        dict(enumerate(parts[end:])) if has_trees else None,
     )

@@ -8,12 +8,13 @@ import numpy as np
 import torch
 
 from graphfeed import ops
+from graphfeed.ops.arguments import ID_DTYPES
 from graphfeed.ops.memory import NUMPY_DTYPES
 from graphfeed.storage.graph.by_type import ByType
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph, mark_sampled
-from graphfeed.storage.graph.sampling.graph_files import gather_edges
+from graphfeed.storage.graph.sampling.graph_files import gather_edges, read_choice
 from graphfeed.storage.graph.sampling.one_hop import (
     as_seeds,
     check_typed_seeds,
@@ -47,7 +48,10 @@ def sample_all_hops(
     edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     # Without original ids, the id of an edge is its position.
     read = None if edge_ids is None else partial(gather_edges, graph, edge_ids)
-    options: dict[str, Any] = {"switch_threshold": share, "read": read, "joined": joined, "ahead": ahead}
+    # In memory, ids are read while hops are joined.
+    whole = edge_ids is not None and edge_ids.is_contiguous() and edge_ids.shape == graph.indices.shape
+    ids = edge_ids if joined and whole and edge_ids.dtype in ID_DTYPES and read_choice(graph) is None else None
+    options: dict[str, Any] = {"switch_threshold": share, "read": read, "ids": ids, "joined": joined, "ahead": ahead}
     node_types, hops = run_prepared(graph, seeds, request, keys, **options)
     numbers = type_numbers_of(graph)
     if ahead:
@@ -58,8 +62,10 @@ def sample_all_hops(
     rows, num_rows, trees = (
         own and dict(zip(node_types, own.values(), strict=True)) for own in (hops.rows, hops.num_rows, hops.trees)
     )
-    edges, num_edges = ({name: own[number] for name, number in numbers.items()} for own in (hops.edges, hops.num_edges))
-    return ops.JoinedHops(rows, num_rows, edges, num_edges, trees)
+    edges, ids, num_edges = (
+        {name: own[number] for name, number in numbers.items()} for own in (hops.edges, hops.edge_ids, hops.num_edges)
+    )
+    return ops.JoinedHops(rows, num_rows, edges, ids, num_edges, trees)
 
 
 def run_prepared(

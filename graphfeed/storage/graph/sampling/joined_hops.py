@@ -24,10 +24,12 @@ def join_hops(hops: Sequence[SampledSubgraph], *, disjoint: bool = False) -> Joi
     seeds: dict[Any, torch.Tensor] = to_type_dict(hops[-1].original_column_node_ids)
     rows = [seeds, *(to_type_dict(hop.original_row_node_ids) for hop in reversed(hops))]
     sizes = {name: [0, *(len(own.get(name, ())) for own in rows)] for name in rows[-1]}
+    edges = {name: join_edges([own[name] for own in cscs], [own.get(name) for own in ids]) for name in cscs[0]}
     joined = JoinedHops(
         rows[-1],
         {name: [after - before for before, after in pairwise(own)] for name, own in sizes.items()},
-        {name: join_edges([own[name] for own in cscs], [own.get(name) for own in ids]) for name in cscs[0]},
+        {name: own[:2] for name, own in edges.items()},
+        {name: own[2] if len(own) > 2 else None for name, own in edges.items()},
         {name: [len(own[name].indices) for own in cscs] for name in cscs[0]},
         None,
     )
@@ -39,7 +41,7 @@ def trees_of(joined: JoinedHops, seeds: Mapping[Any, torch.Tensor]) -> dict[Any,
     trees = {name: rows.new_empty(len(rows), dtype=torch.int64) for name, rows in joined.rows.items()}
     for name, own in seeds.items():
         trees[name][: len(own)] = own
-    parts = {name: torch.split(ends[:2], joined.num_edges[name], 1) for name, ends in joined.edges.items()}
+    parts = {name: torch.split(ends, joined.num_edges[name], 1) for name, ends in joined.edges.items()}
     for hop in range(max(map(len, joined.num_edges.values()), default=0)):
         # An edge belongs to the tree of its column, even if its row already existed.
         for name, (row, column) in {name: own[hop] for name, own in parts.items()}.items():
@@ -49,7 +51,7 @@ def trees_of(joined: JoinedHops, seeds: Mapping[Any, torch.Tensor]) -> dict[Any,
 
 
 def join_edges(cscs: Sequence[CSCFormatBase], ids: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    """Return the edges of one type in the form of `JoinedHops.edges`, hop by hop."""
+    """Return the source rows, the destination rows and, if they are known, the ids of one type's edges, hop by hop."""
     counts, known = [len(csc.indices) for csc in cscs], [part for part in ids if part is not None]
     lines = 3 if len(known) == len(cscs) else 2
     out = buffers.empty((lines, sum(counts)), torch.int64, cscs[0].indices.device)

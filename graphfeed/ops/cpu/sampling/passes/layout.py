@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, Int64s, device_function, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, Int64s, SentIds, device_function, kernel, prefetch
 from graphfeed.ops.cpu.sampling.passes.state import (
     COUNT,
     EDITED,
@@ -12,11 +12,14 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     PickBlock,
     Relations,
     RowBlock,
+    RowTable,
     Runs,
     TypePerEdge,
 )
 
-FEW = 32
+FEW = 8
+"""Up to this many edges of a column are written as if there were exactly so many: a constant count needs no branches."""
+FEW_PICKS = 32
 """Up to this many picks are sorted by insertion."""
 
 
@@ -33,7 +36,7 @@ def sort_picks(skips_whole: bool, columns: Runs, picks: PickBlock) -> None:
 def sort_values(values):
     """Sort values in place: few by insertion, many by heapsort unless they are sorted already."""
     size, falls = values.size, 0
-    if size <= FEW:
+    if size <= FEW_PICKS:
         for place in range(1, size):
             value, at = values[np.uintp(place)], place
             while at > 0 and values[np.uintp(at - 1)] > value:
@@ -178,26 +181,50 @@ def split_picks(
 
 @kernel
 def write_joined_hops(
-    kinds: Relations, starts: ColumnStarts, rows: RowBlock, nodes: NodeIds, ids: Int64s, out: Int64s
-) -> None:
-    """For each edge type, write the rows of its edges, hop after hop, then their columns, then their ids."""
+    kinds: Relations, starts: ColumnStarts, rows: RowBlock, nodes: NodeIds, table: RowTable, edges: PickBlock,
+    ids: SentIds, out: Int64s,
+) -> None:  # fmt: skip
+    """For each edge type, write the rows of its edges, hop after hop, then their columns, then their ids.
+
+    The ids of the rows of each node type follow, and their trees. Without `ids`, positions are the ids of edges.
+    """
     hops, place = kinds.edge_starts.shape[0] - 1, np.int64(0)
     for edge_type in range(kinds.sources.size):
         count = np.int64(0)
         for hop in range(hops):
             count += kinds.edge_starts[hop, edge_type + 1] - kinds.edge_starts[hop, edge_type]
+        # Columns are written first, because more of them are written than there are (`FEW`), up to the ids.
+        at, last = place + count, out.size - FEW
         for hop in range(hops):
             first, end = kinds.edge_starts[hop, edge_type], kinds.edge_starts[hop, edge_type + 1]
             begin, columns = kinds.indptr_starts[hop, edge_type], rows.known[hop, kinds.destinations[edge_type]]
-            for edge in range(first, end):
-                out[np.uintp(place + edge - first)] = nodes.neighbors[np.uintp(edge)]
-            for edge in range(first, end):
-                out[np.uintp(place + 2 * count + edge - first)] = ids[np.uintp(edge)]
             # An edge type without edges in the hop has no column starts.
-            at = np.int64(place + count)
             for column in range(columns if end > first else 0):
                 low, high = starts.indptr[np.uintp(begin + column)], starts.indptr[np.uintp(begin + column + 1)]
-                for edge in range(at + low, at + high):
-                    out[np.uintp(edge)] = column
+                if high - low <= FEW and at + low <= last:
+                    for edge in range(FEW):
+                        out[np.uintp(at + low + edge)] = column
+                else:
+                    for edge in range(at + low, at + high):
+                        out[np.uintp(edge)] = column
+            at += end - first
+        for hop in range(hops):
+            first, end = kinds.edge_starts[hop, edge_type], kinds.edge_starts[hop, edge_type + 1]
+            for edge in range(first, end):
+                out[np.uintp(place + edge - first)] = nodes.neighbors[np.uintp(edge)]
+            at = place + 2 * count - first
+            for edge in range(first, end if ids.size == 0 else first):
+                out[np.uintp(at + edge)] = edges.positions[np.uintp(edge)]
+            for edge in range(first, end if ids.size > 0 else first):
+                prefetch(ids, edges.positions[np.uintp(min(edge + AHEAD, end - 1))])
+                out[np.uintp(at + edge)] = ids[np.uintp(edges.positions[np.uintp(edge)])]
             place += end - first
         place += 2 * count
+    for kind in range(rows.firsts.size - 1):
+        for row in range(rows.known[hops, kind]):
+            out[np.uintp(place + row)] = nodes.rows[np.uintp(rows.firsts[kind] + row)]
+        place += rows.known[hops, kind]
+    for kind in range(rows.firsts.size - 1 if table.trees.size > 0 else 0):
+        for row in range(rows.known[hops, kind]):
+            out[np.uintp(place + row)] = table.trees[np.uintp(rows.firsts[kind] + row)]
+        place += rows.known[hops, kind]
