@@ -17,7 +17,7 @@ from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import is_gpu
 from graphfeed.ops.arguments import UnknownName, brief, check_known, nearest
 from graphfeed.storage import Feature, FeatureStore
-from graphfeed.storage.features import PYG_DIM, StoreKey, stored_rows
+from graphfeed.storage.features import PYG_DIM, StoreKey, read_each, stored_rows
 from graphfeed.storage.graph import ByType, FusedCSCSamplingGraph, count_edge_rows, to_type_dict, type_name
 from graphfeed.storage.memory import Shareable
 
@@ -225,9 +225,14 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
         """Return the features of some nodes or edges of a mini-batch with a key, by name or by (type, name)."""
         features: dict[Any, torch.Tensor] = {}
         store, reads_plainly = self.feature_store, self.feature_store.reads_plainly()
-        for key, wanted in self.look_ups(domain, ids):
+        asked, found = list(self.look_ups(domain, ids)), None
+        if reads_plainly and not self.trained_keys:
+            found = read_each([store[key] for key, _ in asked], [wanted for _, wanted in asked])
+        for number, (key, wanted) in enumerate(asked):
             # The keys were checked when the stage was built.
-            if key in self.trained_keys:
+            if found is not None:
+                rows = found[number]
+            elif key in self.trained_keys:
                 rows = store[key].fetch(wanted, minibatch)
             else:
                 rows = store[key].read(wanted) if reads_plainly else store.read(*key, wanted)

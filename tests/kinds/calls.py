@@ -125,7 +125,8 @@ def hop_calls() -> dict[str, Call]:
         "fanouts": [torch.tensor([2]), torch.tensor([1, 2, -1, 0])],
     }  # fmt: skip
     typed_in_time = {
-        "graph": changed(typed, **in_order, by_type=timed(typed.indices, typed.types)), "drawing": ops.Drawing(replace=True, rows="edge"),
+        "graph": changed(typed, **in_order, by_type=timed(typed.indices, typed.types)),
+        "drawing": ops.Drawing(replace=True, rows="edge"),
         "moments": ops.SeedTimes(MOMENTS[:3], windows[[0, 1, 3]]),
     }  # fmt: skip
     budget = {

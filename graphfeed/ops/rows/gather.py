@@ -1,6 +1,8 @@
 """Gather rows of a tensor by index, and copy rows between positions."""
 
+from collections.abc import Sequence
 from contextlib import suppress
+from math import prod
 
 import torch
 
@@ -76,6 +78,31 @@ def gather_unchecked(values: torch.Tensor, index: torch.Tensor, out: torch.Tenso
     given, taken = buffers.flat_bytes(values), buffers.flat_bytes(out)
     module.gather_rows(given, as_int64(index, index), given.numel() // values.shape[0], taken)
     return out
+
+
+def gather_each(values: Sequence[torch.Tensor], index: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+    """Call `gather_rows` for several tensors, with one buffer for all rows; None if they aren't alike and on the CPU.
+
+    Example:
+        >>> gather_each([torch.eye(2), torch.ones(2, 1)], [torch.tensor([1]), torch.tensor([0, 1])])
+        [tensor([[0., 1.]]), tensor([[1.],
+                [1.]])]
+    """
+    dtype, shapes = values[0].dtype, list[tuple[int, ...]]()
+    for own, ids in zip(values, index, strict=True):
+        is_plain = own.dtype is dtype and own.is_cpu and own.is_contiguous() and not (own.requires_grad or own.is_neg())
+        if not (is_plain and ids.is_cpu and ids.dim() == 1 and ids.dtype in ID_DTYPES and ids.is_contiguous()):
+            return None
+        shapes.append((ids.numel(), *own.shape[1:]))
+    if dtype not in buffers.NUMPY_DTYPES:
+        return None
+    sizes = list(map(prod, shapes))
+    parts = buffers.empty(sum(sizes), dtype).split_with_sizes(sizes)
+    rows = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+    for own, ids, out in zip(values, index, rows, strict=True):
+        if out.numel() == 0 or copy_into(own, ids, out):
+            check_ids("index", ids, own.shape[0], IndexError)
+    return rows
 
 
 def gather_on_cpu(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:

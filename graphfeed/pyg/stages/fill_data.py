@@ -98,10 +98,12 @@ class FillData(Transform, keeps_size=True, seeded=False):
                 values["_orig_edge_index"] = edge_index_of(row, col)
         for owner, given in (minibatch.of_seeds or {}).items():
             table = nodes[None] if owner is None else data[owner]
-            values = found.setdefault(id(table), {})
+            if id(table) not in found:  # a type that the data lack
+                found[id(table)], edges[owner] = {}, table
+            values = found[id(table)]
             for name, value in given.items():
                 put(values, name, value, not self.is_subgraph)
-        for table in tables.by_type.values():
+        for table in (*nodes.values(), *edges.values()):
             assign(table, found[id(table)])
         return data
 
@@ -126,7 +128,9 @@ class FillData(Transform, keeps_size=True, seeded=False):
         )
         if row is None:
             row = col = edge = torch.empty(0, dtype=torch.int64, device="cpu")
-        index = edge_index_of(row, col)
+        lines = minibatch.lines if minibatch.lines is not None and minibatch.lines[0] is output else None
+        known = None if lines is None else pick_columns(lines[1], edge_type)
+        index = edge_index_of(row, col) if known is None else known
         if self.as_edge_index:
             ends = (pick_columns(output.node, end) for end in end_types(edge_type))
             sources, destinations = (0 if nodes is None else len(nodes) for nodes in ends)

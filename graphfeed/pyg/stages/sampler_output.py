@@ -34,6 +34,8 @@ class SampledMiniBatch(MiniBatch):
     # All edges count as one layer, so that `fetch_feature` reads the features of each type once, in order.
     output: Any = field(default=None, kw_only=True)
     """A `torch_geometric.sampler.SamplerOutput`, or a `HeteroSamplerOutput`. Its edges have the ids of the data."""
+    lines: tuple[Any, Any] | None = field(default=None, kw_only=True)
+    """A sampler output and its edges, shape (2, edges), by type, so that FillData need not join them again."""
     of_seeds: dict[Any, dict[str, Any]] | None = field(default=None, kw_only=True)
     """Attributes of the seeds for the data, by type; under None in a graph without types."""
     metadata: tuple[Any, ...] = field(default=(), kw_only=True)
@@ -55,7 +57,7 @@ class SampledMiniBatch(MiniBatch):
 def transform_output(function: Callable[[Any], Any], minibatch: SampledMiniBatch) -> SampledMiniBatch:
     """Replace the sampler output of a mini-batch by a function of it."""
     result = copy.copy(minibatch)
-    result.output = function(minibatch.output)
+    result.output, result.lines = function(minibatch.output), None
     return result
 
 
@@ -135,6 +137,9 @@ class ToSamplerOutput(Transform, keeps_size=True, seeded=False):
         output = (sampler.SamplerOutput if None in hops.rows else sampler.HeteroSamplerOutput)(
             **self.fields_of(hops), metadata=result.metadata
         )
+        if not self.backward:
+            edges = {name and relation_of(name, False): part for name, part in hops.edges.items()}
+            result.lines = output, from_type_dict(edges)
         if self.subgraph_type == "bidirectional":
             output = to_bidirectional(output)
         result.output, result.sampled_subgraphs = output, None
@@ -194,9 +199,9 @@ def to_bidirectional(output: Any) -> Any:
 def edge_index_of(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
     # A view if the columns follow the rows in the same tensor.
     count, is_one = row.numel(), row._base is not None and row._base is col._base and row.dtype == col.dtype
-    if is_one and count and row.storage_offset() + count == col.storage_offset():
-        if row.is_contiguous() and col.is_contiguous():
-            return row.as_strided((2, count), (count, 1))
+    is_one = is_one and count > 0 and row.storage_offset() + count == col.storage_offset()
+    if is_one and row.is_contiguous() and col.is_contiguous():
+        return row.as_strided((2, count), (count, 1))
     return torch.stack([row, col])
 
 

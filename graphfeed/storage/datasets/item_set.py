@@ -289,6 +289,8 @@ class HeteroItemSet(Shareable):
             number = int(self._starts.searchsorted(place, side="right")) - 1
             name = list(self._itemsets)[number]
             return {name: self._itemsets[name][place - int(self._starts[number])]}
+        if len(self._itemsets) == 1 and not isinstance(place, slice):
+            return {name: items[place] for name, items in self._itemsets.items() if place.numel()}
         # By NumPy: torch's functions take longer, and wait for busy cores, starting at about 200 values.
         places = np.arange(*place.indices(len(self))) if isinstance(place, slice) else place.numpy()
         numbers = self._starts[1:].searchsorted(places, side="right")

@@ -6,7 +6,15 @@ fetches features, `FeatureFetcher`, is in `graphfeed.datapipes`.
 
 from graphfeed.storage.features.check_rows import check_constant
 from graphfeed.storage.features.encoded_feature import stored_rows, wrap_stored
-from graphfeed.storage.features.feature import PYG_DIM, ReadsAhead, RemoteFeature, Spans, dtype_and_shape, row_type
+from graphfeed.storage.features.feature import (
+    PYG_DIM,
+    ReadsAhead,
+    RemoteFeature,
+    Spans,
+    dtype_and_shape,
+    read_each,
+    row_type,
+)
 from graphfeed.storage.features.feature_store import StoreKey
 from graphfeed.storage.features.planned_rows import PlannedRows, bytes_of_rows
 from graphfeed.storage.features.row_memory import RowMemory, cancel_reads
@@ -14,6 +22,6 @@ from graphfeed.storage.features.trained_files import end_checkpoint, manifest_te
 
 __all__ = [
     "PYG_DIM", "PlannedRows", "ReadsAhead", "RemoteFeature", "RowMemory", "Spans", "StoreKey", "bytes_of_rows",
-    "cancel_reads", "check_constant", "dtype_and_shape", "end_checkpoint", "manifest_text", "next_number", "row_type",
-    "stored_rows", "wrap_stored", "write_part",
+    "cancel_reads", "check_constant", "dtype_and_shape", "end_checkpoint", "manifest_text", "next_number", "read_each",
+    "row_type", "stored_rows", "wrap_stored", "write_part",
 ]  # fmt: skip

@@ -20,7 +20,7 @@ from graphfeed.ops.arguments import (
     rename_overrides,
 )
 from graphfeed.ops.memory import PinOwner, is_page_locked, page_lock
-from graphfeed.ops.rows import gather_rows
+from graphfeed.ops.rows import gather_each, gather_rows
 from graphfeed.storage.features.check_rows import check_feature_rows
 from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.shareable import Shareable
@@ -239,6 +239,12 @@ class RemoteFeature(Feature):
 
         Return the positions of remote rows, int64, ascending, and a function that writes the local ones into all rows.
         """
+
+
+def read_each(features: Sequence[Any], ids: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+    """Read rows of several features at once; None: they must be read one by one."""
+    is_plain = len(features) > 1 and all(type(feature) is TorchBasedFeature for feature in features)
+    return gather_each([feature._tensor for feature in features], ids) if is_plain else None
 
 
 def row_type(feature: Feature) -> torch.dtype:

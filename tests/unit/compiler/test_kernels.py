@@ -100,7 +100,7 @@ def sample_by_page(graph: ops.Graph, seeds: Any, fanouts: Any, keys: Any, drawin
 
 def sample_joined(graph: ops.Graph, seeds: Any, fanouts: Any, keys: Any, drawing: ops.Drawing) -> list[torch.Tensor]:
     ids, sample = torch.arange(len(graph.indices)), ops.PreparedHops(graph, fanouts, drawing).sample
-    return [*sample(seeds, keys, ids=ids, joined=True).edges.values()]
+    return [*sample(seeds, keys, read=ids, joined=True).edges.values()]
 
 
 @limits(index_degree=3, index_share=1)

@@ -123,8 +123,7 @@ class PreparedHops:
         keys: Sequence[Any],
         moments: SeedTimes | None = None,
         switch_threshold: int = 0,
-        read: Read | None = None,
-        ids: torch.Tensor | None = None,
+        read: Read | torch.Tensor | None = None,
         joined: bool = False,
         trees: torch.Tensor | None = None,
         ahead: bool = False,
@@ -132,10 +131,10 @@ class PreparedHops:
         """Sample all hops of a mini-batch, as `sample_hops` does; for LABOR, optionally with its own threshold.
 
         Positions of edges are replaced by the values that `read` returns for them: it is called once on the CPU, and
-        once per hop on a GPU. With `joined`, which needs the CPU, all hops are returned as one `JoinedHops`, which can
-        read `ids`, an int32 or int64 array in memory with a value for each edge of the graph, in place of `read`. For a
-        single hop on the CPU, `trees` has the tree of each seed, int64, which is then part of the key of its draws.
-        With `ahead`, which needs a GPU, the result is a function that waits and returns the hops, on the same stream.
+        once per hop on a GPU. With `joined`, which needs the CPU, all hops are returned as one `JoinedHops`, and `read`
+        can be a tensor, int32 or int64, with a value for each edge of the graph. For a single hop on the CPU, `trees`
+        has the tree of each seed, int64, which is then part of the key of its draws. With `ahead`, which needs a GPU,
+        the result is a function that waits and returns the hops, on the same stream.
         """
         graph, drawing = self.graph, self.drawing
         if switch_threshold:
@@ -178,7 +177,7 @@ class PreparedHops:
             except ValueError:
                 check_ranges(graph, seeds)
                 raise
-            hops = joined_views(arrays, read, ids) if joined else cut_hops(arrays, read)
+            hops = joined_views(arrays, read) if joined else cut_hops(arrays, read)
         # From here on, another mini-batch may use the arrays. A program that failed is not reused.
         PROGRAMS.release(program, keeps_results=not joined)
         return hops
@@ -258,10 +257,10 @@ def cut_hops(arrays: HopArrays, read: Read | None) -> list[SampledHop]:
     return hops
 
 
-def joined_views(arrays: HopArrays, read: Read | None, ids: torch.Tensor | None) -> JoinedHops:
+def joined_views(arrays: HopArrays, read: Read | torch.Tensor | None) -> JoinedHops:
     """Join all hops of a mini-batch in one array, with one kernel, and return views of it."""
     known, bounds = arrays.rows.arrays["known"], arrays.relations.arrays["edge_starts"]
-    if ids is None and read is not None:
+    if callable(read):
         positions = arrays.edges.arrays["positions"][: int(bounds[-1, 0])]
         positions[:] = read(torch.from_numpy(positions)).numpy()
     num_edges, added, counts = (bounds[:-1, 1:] - bounds[:-1, :-1]).T.tolist(), known.copy(), known[-1].tolist()
@@ -271,7 +270,7 @@ def joined_views(arrays: HopArrays, read: Read | None, ids: torch.Tensor | None)
     out = buffers.POOL.empty(sum(sizes), np.int64)
     layout.write_joined_hops(
         arrays.relations, arrays.starts, arrays.rows, arrays.nodes, arrays.table, arrays.edges,
-        NO_IDS if ids is None else ids, out,
+        read if isinstance(read, torch.Tensor) else NO_IDS, out,
     )  # fmt: skip
     parts = torch.from_numpy(out).split_with_sizes(sizes)
     first, end = 2 * len(num_edges), 2 * len(num_edges) + len(counts)

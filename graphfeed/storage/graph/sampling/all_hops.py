@@ -47,11 +47,12 @@ def sample_all_hops(
     keys: list[Any] = [own if is_labor else own[0] for own, _ in draws]
     edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     # Without original ids, the id of an edge is its position.
-    read = None if edge_ids is None else partial(gather_edges, graph, edge_ids)
+    read: Any = None if edge_ids is None else partial(gather_edges, graph, edge_ids)
     # In memory, ids are read while hops are joined.
     whole = edge_ids is not None and edge_ids.is_contiguous() and edge_ids.shape == graph.indices.shape
-    ids = edge_ids if joined and whole and edge_ids.dtype in ID_DTYPES and read_choice(graph) is None else None
-    options: dict[str, Any] = {"switch_threshold": share, "read": read, "ids": ids, "joined": joined, "ahead": ahead}
+    if joined and whole and edge_ids.dtype in ID_DTYPES and read_choice(graph) is None:
+        read = edge_ids
+    options: dict[str, Any] = {"switch_threshold": share, "read": read, "joined": joined, "ahead": ahead}
     node_types, hops = run_prepared(graph, seeds, request, keys, **options)
     numbers = type_numbers_of(graph)
     if ahead:

@@ -196,10 +196,9 @@ def complete_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tensor]
     if not seeds.keys() <= graph.node_type_to_id.keys():
         unknown = min(seeds.keys() - graph.node_type_to_id.keys())
         raise KeyError(f"seeds have node type {brief(unknown)}, but the graph has {list(graph.node_type_to_id)}")
-    num_nodes = graph.num_nodes
-    assert isinstance(num_nodes, dict)
     given = {node_type: as_seeds(graph, part, f"seeds of type {node_type!r}") for node_type, part in seeds.items()}
     # Types without seeds get empty tensors on the same device as the others.
     device = next((part.device for part in given.values()), graph.indices.device)
     empty = torch.empty(0, dtype=graph.indices.dtype, device=device)
-    return {node_type: given.get(node_type, empty) for node_type in num_nodes}
+    in_order = sorted(graph.node_type_to_id, key=graph.node_type_to_id.__getitem__)
+    return {node_type: given.get(node_type, empty) for node_type in in_order}

@@ -18,7 +18,7 @@ from graphfeed.ops.cpu.sampling.passes.state import (
 )
 
 FEW = 8
-"""Up to this many edges of a column are written as if there were exactly so many: a constant count needs no branches."""
+"""Up to this many edges of a column are written as if it had so many: a constant count needs no branches."""
 FEW_PICKS = 32
 """Up to this many picks are sorted by insertion."""
 
