@@ -28,6 +28,7 @@ from graphfeed.loader.rules import (
     pin_before_copy,
     prefetch_on_stream,
     run_main_stages_ahead,
+    write_matrices,
 )
 from graphfeed.loader.window_rules import fetch_in_windows, sample_together
 from graphfeed.ops.arguments import brief
@@ -42,6 +43,7 @@ Rule = Callable[[Datapipe, LoaderOptions], Datapipe]
 RULES: tuple[Rule, ...] = (
     cooperate,
     fetch_trained_last,
+    write_matrices,
     shard_items,
     fetch_in_workers,
     pass_idle_copies,

@@ -86,6 +86,14 @@ class FetchStage(Protocol):
 
 
 @runtime_checkable
+class ArrangesHops(Protocol):
+    """A stage that arranges the hops of a sampler."""
+
+    def at_once(self) -> Datapipe:
+        """Return a stage that also samples; or this one."""
+
+
+@runtime_checkable
 class CopiesToDevice(Protocol):
     """A stage that moves mini-batches to a device."""
 
@@ -159,6 +167,13 @@ def fetch_trained_last(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # n
         return split_trained(stage) if isinstance(stage, FeatureFetcher) and stage.trained_keys else stage
 
     return pipe.rewrite(split)
+
+
+def write_matrices(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa: ARG001
+    """The latest neighbours are written as matrices at once, without subgraphs in between."""
+    return pipe.rewrite(
+        lambda stage: stage.at_once() if isinstance(stage, ArrangesHops) and device_of(stage) is None else stage
+    )
 
 
 def run_last_on_stream(

@@ -48,7 +48,7 @@ def draw(key: int, node: int, number: int, edge_type: int | None = None, time: i
     # Only if there is a fan-out per edge type.
     if edge_type is not None:
         state = mix(state + (edge_type + 1) * EDGE_TYPE)
-    return mix(state + (number + 1) * GOLDEN)
+    return mix(state + ((number + 1) * GOLDEN & MASK))
 
 
 def high_bits(key: int, node: int) -> int:

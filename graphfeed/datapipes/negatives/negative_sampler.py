@@ -65,9 +65,9 @@ class NegativeSampler(Transform, name="sample_negative", draws=True, seeded=Fals
         return sample_each_type(self, minibatch, self._sample_with_etype)
 
 
-def sample_each_type(stage: Transform, minibatch: MiniBatch, sample: Callable[..., Sampled]) -> MiniBatch:
-    """Return a mini-batch with the seeds, labels and indexes that a function returns for the seeds of each type."""
-    seeds, result = given_seeds(minibatch), copy.copy(minibatch)
+def unsampled(stage: Transform, minibatch: MiniBatch) -> MiniBatch:
+    """Return a copy with a time for each row of the seeds. A mini-batch that is already sampled raises an error."""
+    result = copy.copy(minibatch)
     if minibatch.sampled_subgraphs is not None or minibatch.compacted_seeds is not None:
         raise ValueError(
             f"the mini-batch is already sampled, and its subgraphs would lack the negatives; put "
@@ -75,6 +75,12 @@ def sample_each_type(stage: Transform, minibatch: MiniBatch, sample: Callable[..
         )
     for name in PER_ITEM:  # the new indexes are positions among all rows, earlier negatives included
         setattr(result, name, spread_over_rows(minibatch, name))
+    return result
+
+
+def sample_each_type(stage: Transform, minibatch: MiniBatch, sample: Callable[..., Sampled]) -> MiniBatch:
+    """Return a mini-batch with the seeds, labels and indexes that a function returns for the seeds of each type."""
+    seeds, result = given_seeds(minibatch), unsampled(stage, minibatch)
 
     def sample_one(labels: Any, part: torch.Tensor, *seed_type: str) -> Sampled:
         made, count = sample(part, *seed_type), len(part)

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.negatives.fixed_negatives import FixedNegatives
-from graphfeed.datapipes.negatives.negative_sampler import Sampled, sample_each_type
+from graphfeed.datapipes.negatives.negative_sampler import Sampled, sample_each_type, unsampled
 from graphfeed.datapipes.samplers.subgraph_sampler import check_is_graph
-from graphfeed.datapipes.sources.seeds import spread_over_rows
+from graphfeed.datapipes.sources.seeds import given_seeds, spread_over_rows
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops import draw_key, fold
+from graphfeed.ops import draw_key, drawing, fold
 from graphfeed.ops.arguments import brief, check_count, check_ids
-from graphfeed.ops.sampling import Population, sample_negative_pairs
+from graphfeed.ops.random import draw
 from graphfeed.storage import SamplingGraph, TemporalQuery
 from graphfeed.storage.graph import SamplingRequest, Seeds, nodes_met
 from graphfeed.storage.memory import Shareable
@@ -89,31 +89,33 @@ class TemporalNegativeSampler(Transform, name="sample_temporal_negative", draws=
         times: Any = spread_over_rows(minibatch, "timestamp")
         if not isinstance(times, torch.Tensor) or times.dim() != 1:
             raise ValueError("events need one time each, and no types; name an item of the item set 'timestamp'")
-        result = sample_each_type(self, minibatch, partial(self.sample, times))
         if not self.as_columns:
-            return result
-        count = len(times)
-        if len(set(torch.bincount(result.indexes[count:], minlength=count).tolist())) > 1:
+            return sample_each_type(self, minibatch, partial(self.sample, times))
+        result, seeds = unsampled(self, minibatch), given_seeds(minibatch)
+        assert isinstance(seeds, torch.Tensor)
+        with drawing(minibatch.key, self.number):
+            found, counts = self.others(seeds, times)
+        if len(counts) and counts.min() < counts.max():
             raise ValueError("as_columns needs equally many negatives for each event; leave it out")
-        result.seeds = torch.cat([result.seeds[:count], result.seeds[count:, 1].reshape(count, -1)], 1)
-        result.labels, result.indexes = minibatch.labels, minibatch.indexes
+        result.seeds = torch.cat([seeds, torch.from_numpy(found).to(seeds.dtype).reshape(len(seeds), -1)], 1)
         return result
 
     def sample(self, times: torch.Tensor, seeds: torch.Tensor) -> Sampled:
         """Return the seeds, labels and indexes."""
+        found, counts = self.others(seeds, times)
+        indexes = torch.from_numpy(np.repeat(np.arange(len(seeds)), counts))
+        pairs = torch.stack([seeds[indexes, 0], torch.from_numpy(found).to(seeds.dtype)], 1)
+        labels = torch.zeros(len(seeds) + len(pairs), device="cpu")
+        labels[: len(seeds)] = 1
+        return torch.cat([seeds, pairs]), labels, torch.cat([torch.arange(len(seeds), device="cpu"), indexes])
+
+    def others(self, seeds: torch.Tensor, times: torch.Tensor) -> tuple[Int64s, Int64s]:
+        """Return the destinations of negatives, event by event, and their numbers."""
         if seeds.dim() != 2 or seeds.shape[1] != 2:
             raise ValueError(f"seeds must be edges, shape (N, 2), to get negatives, but have {list(seeds.shape)}")
-        count = len(seeds)
         if self.lists is not None:
-            found, counts = self.lists.find(seeds[:, 0].numpy(), seeds[:, 1].numpy(), times.numpy())
-            indexes = torch.from_numpy(np.repeat(np.arange(count), counts))
-        else:
-            found = self.draw(seeds, times, draw_key(0)).reshape(-1)
-            indexes = torch.arange(count, device="cpu").repeat_interleave(self.ratio)
-        pairs = torch.stack([seeds[indexes, 0], torch.from_numpy(found).to(seeds.dtype)], 1)
-        labels = torch.zeros(count + len(pairs), device="cpu")
-        labels[:count] = 1
-        return torch.cat([seeds, pairs]), labels, torch.cat([torch.arange(count, device="cpu"), indexes])
+            return self.lists.find(seeds[:, 0].numpy(), seeds[:, 1].numpy(), times.numpy())
+        return self.draw(seeds, times, draw_key(0)).reshape(-1), np.full(len(seeds), self.ratio)
 
     def draw(self, seeds: torch.Tensor, times: torch.Tensor, key: int) -> Any:
         """Return the destinations of negatives, shape (events, ratio)."""
@@ -122,23 +124,25 @@ class TemporalNegativeSampler(Transform, name="sample_temporal_negative", draws=
         # A pair of an event and a node is one number.
         factor: Any = self.graph.num_nodes
         check_ids("seeds", seeds, factor)
-        true, found = np.arange(count) * factor + ends, np.full((count, self.ratio), -1)
+        true, found = np.empty(0, dtype=np.int64), np.full((count, self.ratio), -1)
         if self.strict:
-            true = np.union1d(true, self.met(sources, times, factor, at_once=True))
+            true = np.union1d(np.arange(count) * factor + ends, self.met(sources, times, factor, at_once=True))
+        none = np.empty((count, 0), dtype=np.int64)
         if self.kind == "seen":
             seen = self.seen(sources, times, factor)
-            seen = np.setdiff1d(seen, true, assume_unique=True) if self.strict else seen
+            seen = np.setdiff1d(seen, true, assume_unique=True)
             sizes = np.bincount(seen // factor, minlength=count)
-            none = np.empty((count, 0), dtype=np.int64)
             places = pick(sizes, none, self.ratio, fold(key, 1), distinct=True)
             chosen = np.append(seen % factor, -1)[np.cumsum(sizes)[:, None] - sizes[:, None] + np.maximum(places, 0)]
             found = np.where(places < 0, -1, chosen)
         if (found < 0).any():
             first, sizes = pool.spans(ends)
-            rows = np.repeat(np.arange(count), self.ratio)
-            met = (rows * factor + found.ravel())[found.ravel() >= 0]
-            taken = np.union1d(true, met) if self.strict else np.empty(0, dtype=np.int64)
-            places = pick(sizes, pool.taken(taken, factor, first, sizes), self.ratio, key, distinct=self.strict)
+            taken = none
+            if self.strict:
+                rows = np.repeat(np.arange(count), self.ratio)
+                met = (rows * factor + found.ravel())[found.ravel() >= 0]
+                taken = pool.taken(np.union1d(true, met), factor, first, sizes)
+            places = pick(sizes, taken, self.ratio, key, distinct=self.strict)
             if ((found < 0) & (places < 0)).any():
                 row = int(((found < 0) & (places < 0)).any(1).argmax())
                 raise ValueError(
@@ -224,9 +228,8 @@ class Pool(Shareable):
 
 def pick(sizes: Int64s, taken: Int64s, count: int, key: int, *, distinct: bool) -> Int64s:
     """Draw `count` positions below each size that are not taken; -1 where none is left."""
-    numbers = sample_negative_pairs(
-        len(sizes) * count, key, torch.zeros(len(sizes) * count, dtype=torch.int64, device="cpu"), Population(1 << 31)
-    )[:, 1].numpy().reshape(len(sizes), count)  # fmt: skip
+    draws: Any = np.arange(len(sizes) * count, dtype=np.uint64).reshape(len(sizes), count)
+    numbers = (draw(key, draws, 1) >> 33).astype(np.int64)
     out = np.full((len(sizes), count), -1)
     for number in range(count):
         left = sizes - (taken < NO_PLACE).sum(1)

@@ -13,6 +13,7 @@ from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, build_high
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, HopEdges, JoinedHops, SampledHop, SeedTimes
 from graphfeed.ops.sampling.hops.pick_edges import LARGEST_WINDOW, OneHop, Picks, bound_edges
 from graphfeed.ops.sampling.hops.sample_hops import PreparedHops, sample_hops
+from graphfeed.ops.sampling.latest import Cells, TimedEdges, count_earlier, latest_cells
 from graphfeed.ops.sampling.negatives import (
     NO_EDGES,
     NO_TYPES,
@@ -51,11 +52,12 @@ from graphfeed.ops.sampling.weights import GuidedSums, cumulate_weights, guide_s
 # fmt: off
 __all__ = [
     "ACCEPT", "ALWAYS", "LARGEST_WINDOW", "MASS", "MOST_STEPS", "MOST_TOP", "NO_EDGES", "NO_TYPES", "STOP", "UNIT",
-    "Drawing", "EdgeSet", "Graph", "GuidedSums", "HighDegreeIndex", "HopEdges", "JoinedHops", "NodeBudget", "OneHop",
-    "Picks", "Population", "PreparedHops", "Ranked", "SampledHop", "SeedTimes", "TimeOrder", "TypedPicks", "WalkSteps",
-    "Walks", "as_times", "bound_edges", "build_high_degree_index", "count_visits", "cumulate_weights", "draw_places",
-    "group_by_type", "guide_sums", "link_sources", "linked_order", "order_by_time", "permute", "places_in_order",
-    "push_mass", "random_walks", "sample_hops", "sample_negative_pairs", "sample_negatives", "sample_neighbors",
-    "shorten_degrees", "walk_chances", "walk_draws", "walk_trees",
+    "Cells", "Drawing", "EdgeSet", "Graph", "GuidedSums", "HighDegreeIndex", "HopEdges", "JoinedHops", "NodeBudget",
+    "OneHop", "Picks", "Population", "PreparedHops", "Ranked", "SampledHop", "SeedTimes", "TimeOrder", "TimedEdges",
+    "TypedPicks", "WalkSteps", "Walks", "as_times", "bound_edges", "build_high_degree_index", "count_earlier",
+    "count_visits", "cumulate_weights", "draw_places", "group_by_type", "guide_sums", "latest_cells", "link_sources",
+    "linked_order", "order_by_time", "permute", "places_in_order", "push_mass", "random_walks", "sample_hops",
+    "sample_negative_pairs", "sample_negatives", "sample_neighbors", "shorten_degrees", "walk_chances", "walk_draws",
+    "walk_trees",
 ]
 # fmt: on

@@ -31,6 +31,7 @@ from graphfeed.storage.graph.sampling.compaction import (
 from graphfeed.storage.graph.sampling.first_meetings import nodes_met
 from graphfeed.storage.graph.sampling.graph_files import SHARE, kernel_columns
 from graphfeed.storage.graph.sampling.joined_hops import join_hops
+from graphfeed.storage.graph.sampling.latest import has_latest, latest_of
 from graphfeed.storage.graph.sampling.negatives import NegativeQuery, NodeWeights, check_query, negative_pairs_of
 from graphfeed.storage.graph.sampling.one_hop import group_edges, in_hop_order, open_seeds, pick_hop, stack_trees
 from graphfeed.storage.graph.sampling.page_rank import check_page_rank
@@ -80,9 +81,9 @@ __all__ = [
     "check_shapes", "columns_by_type", "compact_csc_format", "compact_hop", "convert_to_hetero", "count_edge_rows",
     "draws_of", "edge_lists", "edge_times_of", "ends_of", "etype_str_to_tuple", "etype_tuple_to_str",
     "exclude_from_each", "fanout_tensor", "first_ids", "from_coo", "from_type_dict", "fused_csc_sampling_graph",
-    "group_edges", "in_hop_order", "join_hops", "kernel_columns", "layer_columns", "ldg_memory",
-    "load_from_shared_memory", "load_graph", "match_types", "merge_sources", "negative_pairs_of", "nodes_met",
-    "one_draw", "open_seeds", "parse_seeds", "pick_hop", "revert_to_homo", "seed_type_str_to_ntypes", "split_by_type",
-    "stack_seed_times", "stack_trees", "stacked_assignment", "to_coo", "to_type_dict", "type_name",
+    "group_edges", "has_latest", "in_hop_order", "join_hops", "kernel_columns", "latest_of", "layer_columns",
+    "ldg_memory", "load_from_shared_memory", "load_graph", "match_types", "merge_sources", "negative_pairs_of",
+    "nodes_met", "one_draw", "open_seeds", "parse_seeds", "pick_hop", "revert_to_homo", "seed_type_str_to_ntypes",
+    "split_by_type", "stack_seed_times", "stack_trees", "stacked_assignment", "to_coo", "to_type_dict", "type_name",
     "unique_and_compact_csc_formats", "verify_graph", "with_all_types",
 ]  # fmt: skip
