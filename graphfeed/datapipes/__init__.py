@@ -29,7 +29,7 @@ from graphfeed.datapipes.samplers.page_rank_sampler import PageRankSampler
 from graphfeed.datapipes.samplers.sample_per_layer import SamplePerLayer
 from graphfeed.datapipes.samplers.skip_gram_pairs import SkipGramPairs
 from graphfeed.datapipes.samplers.subgraph_inducer import SubgraphInducer
-from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_is_graph
+from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_is_graph, with_nodes
 from graphfeed.datapipes.samplers.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
 from graphfeed.datapipes.samplers.temporal_neighbor_sampler import TemporalNeighborSampler
 from graphfeed.datapipes.samplers.temporal_sampler import TemporalSampler
@@ -57,6 +57,6 @@ __all__ = [
     "TemporalNeighborSampler", "TemporalSampler", "ToMatrix", "Transform", "UniformNegativeSampler", "VisitSampler",
     "WalkSampler", "apply_stages", "arranged", "check_amount", "check_is_graph", "check_rising", "describe_place",
     "exclude_seed_edges", "find", "find_rank", "is_node", "length", "minibatcher_default", "nodes_of_items",
-    "place_edges", "replace", "spread_to_seeds", "to_graph", "traverse", "with_negatives", "worker_name",
+    "place_edges", "replace", "spread_to_seeds", "to_graph", "traverse", "with_negatives", "with_nodes", "worker_name",
 ]
 # fmt: on

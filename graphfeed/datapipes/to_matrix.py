@@ -1,7 +1,7 @@
 """Arrange temporal neighbours as matrices, one row per seed."""
 
 import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.sampling import as_times
 from graphfeed.storage import Feature, FusedCSCSamplingGraph, TorchBasedFeature
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, has_latest, latest_of
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, has_latest
 from graphfeed.storage.memory import Movable, shapes_repr
 
 
@@ -96,13 +96,11 @@ class ToMatrix(Transform, name="to_matrix", keeps_size=True, seeded=False):
         moments = self.times or TorchBasedFeature(times_by_id(graph, name)[:, None])
         self.__dict__["moments"] = moments
 
-    def at_once(self) -> Transform:
-        """Return a stage that samples and arranges at once; or this one, if that would not give the same."""
+    def latest_sampler(self) -> TemporalNeighborSampler | None:
+        """Return the sampler of the hops if `latest_of` returns the same matrices, else None."""
         sampler: Any = self.datapipe
-        if type(sampler) is not TemporalNeighborSampler or self.times or not has_latest(sampler.graph, sampler.request):
-            return self
-        given = {own.name: getattr(sampler, own.name) for own in fields(sampler)}
-        return LatestMatrices(**given, align=self.align)
+        is_plain = type(sampler) is TemporalNeighborSampler and self.times is None
+        return sampler if is_plain and has_latest(sampler.graph, sampler.request) else None
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         if minibatch.sampled_subgraphs is None:
@@ -149,25 +147,6 @@ class ToMatrix(Transform, name="to_matrix", keeps_size=True, seeded=False):
         result.input_nodes, result.sampled_subgraphs, result.edge_features = seeds.ids, None, None
         if of_nodes:
             result.node_features = {name: own[: len(seeds.ids)] for name, own in of_nodes.items()}
-        return result
-
-
-class LatestMatrices(TemporalNeighborSampler, inserted=True, seeded=False):
-    """Writes the latest neighbours as matrices at once, instead of a sampler and `ToMatrix`.
-
-    An epoch of TGB's Wikipedia in mini-batches of 200, with two hops and a negative per event, takes MEASURE.
-    """
-
-    align: str = field(default="right", kw_only=True)
-
-    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        result, seeds = with_nodes(minibatch)
-        graph: Any = self.graph
-        ids, times, result.matrices = seeds.ids, seeds.times, []
-        for cells in latest_of(graph, self.seeds_to_sample(seeds), self.request, right=self.align == "right"):
-            result.matrices.append(NeighborMatrix(ids, times, *cells, {}, {}))
-            ids, times = cells.ids.flatten(), cells.times.flatten()
-        result.input_nodes = seeds.ids
         return result
 
 

@@ -20,6 +20,7 @@ from graphfeed.loader.stages import (
     InThreads,
     InWorkers,
     IssueAhead,
+    LatestMatrices,
     Pin,
     Prefetch,
     ReadAhead,
@@ -34,10 +35,10 @@ from graphfeed.loader.warm_up_command import warm_up
 
 # fmt: off
 __all__ = [
-    "RULES", "RUN_LISTENERS", "AddEnds", "ByIndex", "DataLoader", "Fingerprint", "InThreads", "InWorkers",
-    "IssueAhead", "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch", "ProcessExecutor", "Progress",
+    "RULES", "RUN_LISTENERS", "AddEnds", "ByIndex", "DataLoader", "Fingerprint", "InThreads", "InWorkers", "IssueAhead",
+    "LatestMatrices", "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch", "ProcessExecutor", "Progress",
     "ReadAhead", "RunContext", "SampleTogether", "Servers", "StreamPrefetch", "TemporalDataLoader",
-    "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError", "add_ends", "bytes_text", "current_run",
-    "find_caches", "find_difference", "loaders", "make_plan", "take_fingerprint", "warm_up",
+    "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError", "add_ends", "bytes_text", "current_run", "find_caches",
+    "find_difference", "loaders", "make_plan", "take_fingerprint", "warm_up",
 ]
 # fmt: on

@@ -36,7 +36,7 @@ from graphfeed.storage.features import RowMemory
 
 Rule = Callable[[Datapipe, LoaderOptions], Datapipe]
 
-# The order matters. Cooperation of ranks, and separate stages for rows that are trained, come before any placement.
+# The order matters. Cooperation of ranks, and what splits or joins stages, come before any placement.
 # The place where features are fetched determines which copies run in workers, and both determine the cut. The cut
 # determines which stages can run ahead of the copy. A copy needs no stream if fetching after it has one. Pinned memory
 # helps only a copy on a stream.

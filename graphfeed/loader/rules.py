@@ -10,10 +10,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from graphfeed.datapipes import Datapipe, FeatureFetcher, Transform
+from graphfeed.datapipes import Datapipe, FeatureFetcher, ToMatrix, Transform
 from graphfeed.datapipes.pipeline import Placement, find, traverse
 from graphfeed.loader.stages.in_workers import InThreads, InWorkers
 from graphfeed.loader.stages.issue_ahead import IssueAhead, chain_on_gpu
+from graphfeed.loader.stages.latest_matrices import LatestMatrices
 from graphfeed.loader.stages.prefetch import Pin, Prefetch, StreamPrefetch
 from graphfeed.loader.stages.trained_fetcher import split_trained
 from graphfeed.ops import is_gpu
@@ -83,14 +84,6 @@ class FetchStage(Protocol):
 
     def may_run_in_processes(self) -> bool:
         """Return whether worker processes can read the features without a copy."""
-
-
-@runtime_checkable
-class ArrangesHops(Protocol):
-    """A stage that arranges the hops of a sampler."""
-
-    def at_once(self) -> Datapipe:
-        """Return a stage that also samples; or this one."""
 
 
 @runtime_checkable
@@ -171,9 +164,14 @@ def fetch_trained_last(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # n
 
 def write_matrices(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa: ARG001
     """The latest neighbours are written as matrices at once, without subgraphs in between."""
-    return pipe.rewrite(
-        lambda stage: stage.at_once() if isinstance(stage, ArrangesHops) and device_of(stage) is None else stage
-    )
+
+    def join(stage: Datapipe) -> Datapipe:
+        if not isinstance(stage, ToMatrix) or device_of(stage) is not None:
+            return stage
+        sampler = stage.latest_sampler()
+        return stage if sampler is None else LatestMatrices.of(sampler, stage.align)
+
+    return pipe.rewrite(join)
 
 
 def run_last_on_stream(

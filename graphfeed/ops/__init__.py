@@ -34,7 +34,7 @@ from graphfeed.ops.keys import (
     seed,
 )
 from graphfeed.ops.memory.pinned import max_uva_threads, pin_in_place, set_max_uva_threads
-from graphfeed.ops.random import MASK, fold
+from graphfeed.ops.random import MASK, draw, fold
 from graphfeed.ops.rows import *
 from graphfeed.ops.sampling import *
 from graphfeed.ops.structure import *
@@ -42,7 +42,7 @@ from graphfeed.ops.structure.unique import CompletedFuture, check_one_rank
 
 __all__ = [
     "MASK", "RUNNING", "CompletedFuture", "KernelLoad", "Key", "as_int64", "as_types", "check_device", "check_one_rank",
-    "draw_key", "draw_keys", "draw_unkeyed", "drawing", "fold", "generator_seed", "is_gpu", "is_plain_memory",
+    "draw", "draw_key", "draw_keys", "draw_unkeyed", "drawing", "fold", "generator_seed", "is_gpu", "is_plain_memory",
     "is_readable", "kernels", "load_kernels", "max_uva_threads", "minibatch_key", "on_gpu", "pin_in_place", "seed",
     "set_max_uva_threads",
 ]

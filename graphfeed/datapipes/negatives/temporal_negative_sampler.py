@@ -14,9 +14,8 @@ from graphfeed.datapipes.negatives.negative_sampler import Sampled, sample_each_
 from graphfeed.datapipes.samplers.subgraph_sampler import check_is_graph
 from graphfeed.datapipes.sources.seeds import given_seeds, spread_over_rows
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops import draw_key, drawing, fold
+from graphfeed.ops import draw, draw_key, drawing, fold
 from graphfeed.ops.arguments import brief, check_count, check_ids
-from graphfeed.ops.random import draw
 from graphfeed.storage import SamplingGraph, TemporalQuery
 from graphfeed.storage.graph import SamplingRequest, Seeds, nodes_met
 from graphfeed.storage.memory import Shareable

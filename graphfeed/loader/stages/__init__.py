@@ -6,11 +6,12 @@ They determine where others run. Workers are in `graphfeed.loader.executors`, da
 from graphfeed.loader.stages.in_windows import ReadAhead, SampleTogether
 from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers, UpstreamPlaceholder
 from graphfeed.loader.stages.issue_ahead import IssueAhead
+from graphfeed.loader.stages.latest_matrices import LatestMatrices
 from graphfeed.loader.stages.prefetch import Pin, Prefetch, StreamPrefetch, WithCudaEvent
 
 # fmt: off
 __all__ = [
-    "ByIndex", "InThreads", "InWorkers", "IssueAhead", "Pin", "Prefetch", "ReadAhead", "SampleTogether",
-    "StreamPrefetch", "UpstreamPlaceholder", "WithCudaEvent",
+    "ByIndex", "InThreads", "InWorkers", "IssueAhead", "LatestMatrices", "Pin", "Prefetch", "ReadAhead",
+    "SampleTogether", "StreamPrefetch", "UpstreamPlaceholder", "WithCudaEvent",
 ]
 # fmt: on

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from graphfeed.ops.arguments import NOTHING
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.hop_recipe import SeedTimes
+from graphfeed.ops.sampling.hops.pick_edges import check_moments
 from graphfeed.ops.sampling.time_order import earliest_times
 from graphfeed.ops.structure.csc import edited
 
@@ -38,7 +40,7 @@ class Cells(NamedTuple):
 def count_earlier(edges: TimedEdges, nodes: torch.Tensor, moments: torch.Tensor) -> torch.Tensor:
     """Return the number of edges of each node before a time, int64; 0 for a node of -1."""
     counts, module = buffers.empty(nodes.shape, torch.int64), kernels("sampling.latest", nodes)
-    if module.count_earlier(module.Columns(edges.indptr, edges.times), nodes, moments, counts):
+    if module.count_earlier(module.TimedColumns(edges.indptr, edges.times), nodes, moments, counts):
         raise edited()
     return counts
 
@@ -51,21 +53,26 @@ def latest_cells(
     Each row has the latest `width` edges of a node from the oldest to the newest, at its end or its beginning, and -1
     and time 0 elsewhere. The rows of a later hop are the cells of the one before. An edge has the window of its seed.
     """
+    check_moments(len(seeds), moments)
     module, found = kernels("sampling.latest", seeds), list[Cells]()
-    nodes, times, windows = seeds.contiguous(), moments.times, moments.windows
-    ends, starts = count_earlier(edges, nodes, times.contiguous()), NOTHING
-    columns, written = module.Columns(edges.indptr, edges.times), module.Edges(edges.sources, edges.ids, edges.earlier)
-    for hop, width in enumerate(widths):
+    nodes, times, windows = seeds.contiguous(), moments.times.contiguous(), moments.windows
+    ends, starts = count_earlier(edges, nodes, times), NOTHING
+    columns, written = (
+        module.TimedColumns(edges.indptr, edges.times),
+        module.CopiedEdges(edges.sources, edges.ids, edges.earlier),
+    )
+    for hop, width in enumerate(widths, 1):
         if windows is not None:
             starts = count_earlier(edges, nodes, earliest_times(times, windows))
-        shape, is_last = (len(nodes), width), hop == len(widths) - 1
-        ids, mask = buffers.empty(shape, edges.sources), buffers.empty(shape, torch.uint8)
-        times, places = (buffers.empty(shape, torch.int64) for _ in range(2))
-        earlier = buffers.empty(0 if is_last else len(nodes) * width, torch.int64)
-        out = module.Cells(ids.view(-1), times.view(-1), places.view(-1), mask.view(-1), earlier)
+            windows = windows.repeat_interleave(width)
+        # One block for all, as an allocation takes as long as a hundred cells.
+        block = buffers.POOL.empty((3 + (hop < len(widths)), len(nodes), width), np.int64)
+        ids = block[2].reshape(-1).view(buffers.NUMPY_DTYPES[seeds.dtype])[: len(nodes) * width]
+        out = module.CellBlock(ids, *(block[place].reshape(-1) for place in (0, 1)), block[3:].reshape(-1))
         if module.write_latest(width, right, columns, written, nodes, ends, starts, out):
             raise edited()
-        found.append(Cells(ids, times, places, mask.view(torch.bool)))
-        nodes, times, ends = ids.view(-1), times.view(-1), earlier
-        windows = None if windows is None else windows.repeat_interleave(width)
+        ids = ids.reshape(len(nodes), width)
+        cells = Cells(*map(torch.from_numpy, (ids, block[0], block[1], ids >= 0)))
+        found.append(cells)
+        nodes, times, ends = cells.ids.view(-1), cells.times.view(-1), torch.from_numpy(out.earlier)
     return found

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import graphfeed as gf
-from tests.kinds.events import NUM_EVENTS, NUM_NODES, check_same_everywhere, event_graph, event_items
+from tests.kinds.events import ENDS, NUM_EVENTS, NUM_NODES, TIMES, check_same_everywhere, event_graph, event_items
 from tests.kinds.refusals import check_refused
 from tests.kinds.slow_events import Row, last, seen
 
@@ -91,6 +92,103 @@ def test_times_may_be_given() -> None:
 @pytest.mark.slow
 def test_it_is_the_same_everywhere() -> None:
     check_same_everywhere(sampled().fetch_feature(STORE, ["x"], ["message"]).to_matrix("left"))
+
+
+@pytest.mark.slow
+def test_matrices_written_at_once_are_the_same_everywhere() -> None:
+    check_same_everywhere(sampled((0, 3), visible="batch").to_matrix())
+    check_same_everywhere(sampled((4, 3)).to_matrix("left"))
+
+
+def with_times(*times: int) -> gf.FusedCSCSamplingGraph:
+    """Return a graph of edges from 1, 2 and so on to node 0."""
+    edges = [*range(1, len(times) + 1)], [0] * len(times)
+    return gf.from_coo(edges, NUM_NODES, edge_attributes={"time": torch.tensor(times)})
+
+
+ENDS_32 = (ENDS.int(), ENDS.flip(0).int())
+NARROW = gf.from_coo(
+    torch.cat(ENDS_32, 1), NUM_NODES, edge_attributes={"time": torch.from_numpy(np.tile(TIMES, 2)).int()}
+)
+PAIRS = (ENDS.T, torch.from_numpy(TIMES))
+NODES = (torch.arange(NUM_NODES).int(), torch.arange(NUM_NODES) * 9 + 990)
+
+
+@pytest.mark.parametrize("graph", [GRAPH, NARROW], ids=["int64", "int32"])
+@pytest.mark.parametrize(
+    ("items", "options"),
+    [
+        (PAIRS, {}),
+        (PAIRS, {"visible": "batch", "pre_time_window": 60}),
+        (PAIRS, {"pre_time_window": 0}),
+        (NODES, {}),
+        ((*NODES, torch.arange(NUM_NODES) * 2), {"fanouts": (0, 3, 0)}),
+        ((*NODES, torch.arange(NUM_NODES) * 2), {"visible": "batch"}),
+    ],
+)
+@pytest.mark.parametrize("align", ["right", "left"])
+def test_matrices_written_at_once_are_those_of_both_stages(graph: Any, items: Any, options: Any, align: Any) -> None:
+    names = ("seeds", "timestamp", "pre_time_window")[: len(items)]
+    options = {"fanouts": (3, 5, 2), "strategy": "latest", "hop_time": "edge"} | options
+    pipe = gf.ItemSampler(gf.ItemSet(items, names=names), batch_size=64)
+    pipe = pipe.temporal_sample_neighbor(graph, edge_timestamp_attr_name="time", **options).to_matrix(align)
+    with gf.DataLoader(pipe, num_workers=0, seed=0) as loader:
+        assert "LatestMatrices" in loader.explain()
+        for found, expected in zip(loader, pipe, strict=True):
+            assert vars(found).keys() == vars(expected).keys()
+            assert found.input_nodes.equal(expected.input_nodes)
+            for one, other in zip(found.matrices, expected.matrices, strict=True):
+                for name in ("seeds", "seed_times", "ids", "times", "edges", "mask"):
+                    own, their = getattr(one, name), getattr(other, name)
+                    assert (own.dtype, own.shape) == (their.dtype, their.shape)
+                    assert own.equal(their)
+
+
+@pytest.mark.parametrize(
+    ("graph", "options"),
+    [
+        (GRAPH, {"hop_time": "seed"}),
+        (GRAPH, {"strategy": "uniform"}),
+        (GRAPH, {"inclusive": True}),
+        (with_times(3, 1, 2), {}),
+        (with_times(torch.iinfo(torch.int64).min, 1, 2), {}),
+    ],
+)
+def test_others_are_arranged_after_sampling(graph: Any, options: Any) -> None:
+    items = gf.ItemSet((torch.arange(3), torch.tensor([2, 3, 4])), names=("seeds", "timestamp"))
+    options = {"strategy": "latest", "hop_time": "edge", "edge_timestamp_attr_name": "time"} | options
+    pipe = gf.ItemSampler(items, batch_size=3).temporal_sample_neighbor(graph, [2], **options).to_matrix()
+    with gf.DataLoader(pipe, num_workers=0, seed=0) as loader:
+        assert "ToMatrix" in loader.explain()
+        ((found, expected),) = zip(loader, pipe.with_seed(0), strict=True)
+        assert found.matrices[0].edges.equal(expected.matrices[0].edges)
+
+
+def test_seeds_and_windows_out_of_range_are_refused_at_once() -> None:
+    def first(*items: Any) -> Any:
+        pipe = gf.ItemSampler(gf.ItemSet(items, names=("seeds", "timestamp", "pre_time_window")), batch_size=2)
+        options: Any = {"edge_timestamp_attr_name": "time", "strategy": "latest", "hop_time": "edge"}
+        return next(iter(gf.DataLoader(pipe.temporal_sample_neighbor(with_times(1), [2], **options).to_matrix())))
+
+    times, windows = torch.tensor([5, 5]), torch.tensor([5, 5])
+    check_refused([
+        (lambda: first(torch.tensor([0, NUM_NODES]), times, windows), ValueError, f"but holds {NUM_NODES}"),
+        (lambda: first(torch.tensor([0, -1]), times, windows), ValueError, "seeds must be .* but holds -1"),
+        (lambda: first(torch.tensor([0, 1]), times, -windows), ValueError, "windows must be 0 or more, but one is -5"),
+    ])  # fmt: skip
+
+
+def test_edits_of_a_graph_in_place_are_found() -> None:
+    graph = with_times(1, 2, 3)
+    items = gf.ItemSet((torch.arange(1), torch.tensor([9])), names=("seeds", "timestamp"))
+    pipe = gf.ItemSampler(items, batch_size=1).temporal_sample_neighbor(
+        graph, [2, 2], edge_timestamp_attr_name="time", strategy="latest", hop_time="edge"
+    )
+    loader = gf.DataLoader(pipe.to_matrix(), num_workers=0, seed=0)
+    assert next(iter(loader)).matrices[0].ids.tolist() == [[2, 3]]
+    graph.csc_indptr.numpy()[1] = 1 << 40
+    with pytest.raises(ValueError, match="changed after the graph was checked"):
+        next(iter(loader))
 
 
 def test_what_has_no_rows_per_edge_is_refused() -> None:

@@ -20,7 +20,8 @@ def has_latest(graph: SamplingGraph, request: SamplingRequest) -> bool:
     wanted = request.strategy, query.hop_time, query.inclusive, query.node_timestamp_attr_name, request.probs_name
     if not isinstance(graph, FusedCSCSamplingGraph) or wanted != ("latest", "edge", False, None, None):
         return False
-    if not graph.indices.is_cpu or read_choice(graph) is not None:
+    ids = (graph.edge_attributes or {}).get(ORIGINAL_EDGE_ID)
+    if not graph.indices.is_cpu or read_choice(graph) is not None or (ids is not None and ids.dtype != torch.int64):
         return False
     is_sorted = order_for(graph, request, windowed=False).order is None
     return is_sorted and not bool((edge_times_of(graph, query) == ops.ALWAYS).any())
@@ -30,10 +31,11 @@ def timed_edges(graph: FusedCSCSamplingGraph, request: SamplingRequest) -> Timed
     """Return the arrays that `latest_of` reads; the first call bisects the column of each edge's source."""
     query = query_of(request)
     times, ids = edge_times_of(graph, query), (graph.edge_attributes or {}).get(ORIGINAL_EDGE_ID)
-    edges = TimedEdges(kernel_columns(graph)[0], graph.indices, times, NOTHING if ids is None else ids.long())
+    sources, known = graph.indices.contiguous(), NOTHING if ids is None else ids.contiguous()
+    edges = TimedEdges(kernel_columns(graph)[0], sources, times, known)
     name = f"edges of sources before {query.edge_timestamp_attr_name}"
     given = graph.edge_attribute(str(query.edge_timestamp_attr_name))
-    (earlier,) = graph.cached(name, (given,), lambda: (count_earlier(edges, graph.indices, times),))
+    (earlier,) = graph.cached(name, (given,), lambda: (count_earlier(edges, sources, times),))
     return edges._replace(earlier=earlier)
 
 
