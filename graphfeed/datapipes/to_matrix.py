@@ -167,9 +167,7 @@ def arranged(
     """Return rows, in an order, in the places of a mask, and the padding elsewhere."""
     values = values if order is None else values[order]
     out = values.new_full((mask.numel(), *values.shape[1:]), padding)
-    # For numbers, `scatter_` takes four fifths of the time of `index_copy_`.
-    out = out.scatter_(0, places, values) if values.dim() == 1 else out.index_copy_(0, places, values)
-    return out.view(*mask.shape, *values.shape[1:])
+    return out.index_copy_(0, places, values).view(*mask.shape, *values.shape[1:])
 
 
 def times_by_id(graph: Any, name: str) -> torch.Tensor:

@@ -37,10 +37,26 @@ class Cells(NamedTuple):
     mask: torch.Tensor
 
 
-def count_earlier(edges: TimedEdges, nodes: torch.Tensor, moments: torch.Tensor) -> torch.Tensor:
-    """Return the number of edges of each node before a time, int64; 0 for a node of -1."""
+def count_earlier(
+    indptr: torch.Tensor, times: torch.Tensor, nodes: torch.Tensor, moments: torch.Tensor
+) -> torch.Tensor:
+    """Return the number of edges of each node before a time, int64; 0 for a node of -1.
+
+    Args:
+        indptr: int64: offsets of the columns, in which times rise.
+        times: int64: the time of each edge.
+        nodes: Node ids, int32 or int64.
+        moments: int64, one per node.
+
+    Raises:
+        ValueError: An id is too large, or `indptr` is not valid.
+
+    Example:
+        >>> count_earlier(*map(torch.tensor, ([0, 3, 4], [5, 6, 9, 2], [0, 1, -1], [9, 2, 7])))
+        tensor([2, 0, 0])
+    """
     counts, module = buffers.empty(nodes.shape, torch.int64), kernels("sampling.latest", nodes)
-    if module.count_earlier(module.TimedColumns(edges.indptr, edges.times), nodes, moments, counts):
+    if module.count_earlier(module.TimedColumns(indptr, times), nodes.contiguous(), moments.contiguous(), counts):
         raise edited()
     return counts
 
@@ -55,15 +71,15 @@ def latest_cells(
     """
     check_moments(len(seeds), moments)
     module, found = kernels("sampling.latest", seeds), list[Cells]()
-    nodes, times, windows = seeds.contiguous(), moments.times.contiguous(), moments.windows
-    ends, starts = count_earlier(edges, nodes, times), NOTHING
+    nodes, times, windows = seeds.contiguous(), moments.times, moments.windows
+    ends, starts = count_earlier(edges.indptr, edges.times, nodes, times), NOTHING
     columns, written = (
         module.TimedColumns(edges.indptr, edges.times),
         module.CopiedEdges(edges.sources, edges.ids, edges.earlier),
     )
     for hop, width in enumerate(widths, 1):
         if windows is not None:
-            starts = count_earlier(edges, nodes, earliest_times(times, windows))
+            starts = count_earlier(edges.indptr, edges.times, nodes, earliest_times(times, windows))
             windows = windows.repeat_interleave(width)
         # One block for all, as an allocation takes as long as a hundred cells.
         block = buffers.POOL.empty((3 + (hop < len(widths)), len(nodes), width), np.int64)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.sampling import as_times
+from graphfeed.ops.sampling import as_times, count_earlier
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampling_graph import SamplingGraph
 from graphfeed.storage.memory import available_memory
@@ -38,21 +38,9 @@ def nodes_met(
     starts, ids, when = graph.cached(name, (graph.csc_indptr, graph.indices, given), make)
     if starts is None:
         return None
-    first, wanted, known = starts.numpy(), nodes.numpy(), when.numpy()
-    low = first[wanted]
-    counts = count_before(known, low, first[wanted + 1], times.numpy()) - low
+    low, counts = starts.numpy()[nodes.numpy()], count_earlier(starts, when, nodes, times.long()).numpy()
     places = np.repeat(low - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
     return ids.numpy()[places].astype(np.int64), counts
-
-
-def count_before(times: Int64s, low: Int64s, high: Int64s, bounds: Int64s) -> Int64s:
-    """Return the position of the first time in each range of rising times that is not before a bound."""
-    low, high = low.copy(), high.copy()
-    while (open_ := low < high).any():
-        middle = (low + high) >> 1
-        before = open_ & (times[np.minimum(middle, len(times) - 1)] < bounds)
-        low, high = np.where(before, middle + 1, low), np.where(open_ & ~before, middle, high)
-    return low
 
 
 def first_meetings(
