@@ -227,8 +227,9 @@ class Pool(Shareable):
 
 def pick(sizes: Int64s, taken: Int64s, count: int, key: int, *, distinct: bool) -> Int64s:
     """Draw `count` positions below each size that are not taken; -1 where none is left."""
-    draws: Any = np.arange(len(sizes) * count, dtype=np.uint64).reshape(len(sizes), count)
-    numbers = (draw(key, draws, 1) >> 33).astype(np.int64)
+    places: Any = np.arange(len(sizes) * count, dtype=np.uint64).reshape(len(sizes), count)
+    bits: Any = draw(key, places, 1)
+    numbers = (bits >> 33).astype(np.int64)
     out = np.full((len(sizes), count), -1)
     for number in range(count):
         left = sizes - (taken < NO_PLACE).sum(1)

@@ -23,7 +23,9 @@ class LatestMatrices(TemporalNeighborSampler, inserted=True, seeded=False):
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         result, seeds = with_nodes(minibatch)
         graph: Any = self.graph
-        ids, times, result.matrices = seeds.ids, seeds.times, []
+        ids: Any = seeds.ids
+        times: Any = seeds.times
+        result.matrices = []
         for cells in latest_of(graph, self.seeds_to_sample(seeds), self.request, right=self.align == "right"):
             result.matrices.append(NeighborMatrix(ids, times, *cells, {}, {}))
             ids, times = cells.ids.flatten(), cells.times.flatten()

@@ -1,11 +1,14 @@
 """The steps of RelBench's programs, with the graphs and tables of the package where it is installed."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import graphfeed as gf
+from graphfeed.ingest import build_dataset, from_relbench
 from graphfeed.interop import relbench
 from graphfeed.pyg import NeighborLoader
 from tests.kinds.digests import digests
@@ -67,3 +70,29 @@ def test_the_program_for_recommendation_runs(tmp_path: Path) -> None:
     assert digests(ids[0]) == digests(ids[1])
     found = torch.cat([source["users"].input_id for source, _, _ in together])
     assert sorted(found.tolist()) == sorted(given.src_nodes[1].tolist())
+
+
+def test_columns_of_mini_batches_become_frames(tmp_path: Path) -> None:
+    frame = pytest.importorskip("torch_frame")
+    tables = write_shop(tmp_path)
+    data: Any = build_dataset(from_relbench(tmp_path, "grade"))
+    ages, towns = (tables["users"][name] for name in ("age", "town"))
+    train, _, _ = gf.loaders(data.tasks[0], data.graph, [4, 4], 8, data.feature, num_workers=0, seed=0)
+    for minibatch in train:
+        batch = relbench.to_frames(minibatch, data.feature)
+        tf, ids = batch["users"].tf, batch["users"].n_id.tolist()
+        assert tf.col_names_dict == {frame.numerical: ["age"], frame.categorical: ["town"]}
+        assert tf.feat_dict[frame.numerical][:, 0].tolist() == [ages[row].as_py() or 0 for row in ids]
+        codes = tf.feat_dict[frame.categorical][:, 0].tolist()
+        assert [["Bonn", "Köln", None][code] for code in codes] == [towns[row] for row in ids]
+        assert batch["users"].y.equal(minibatch.labels["users"])
+    alone, _, _ = gf.loaders(data.tasks[0], data.graph, [2], 8, num_workers=0, seed=0)
+    batch = relbench.to_frames(next(iter(alone)), data.feature)
+    assert batch["users"].tf.col_names_dict == {frame.numerical: ["__const__"]}
+    assert batch["users"].tf.feat_dict[frame.numerical].tolist() == [[1.0]] * len(batch["users"].n_id)
+
+
+def test_frames_need_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch_frame", None)
+    with pytest.raises(ImportError, match=r"a TensorFrame needs torch_frame.*graphfeed\[relbench\]"):
+        relbench.to_frames(gf.MiniBatch(), gf.BasicFeatureStore({}))

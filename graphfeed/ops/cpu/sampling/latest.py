@@ -82,7 +82,7 @@ def write_latest(
             prefetch(indptr, max(nodes[np.uintp(min(row + AHEAD, nodes.size - 1))], 0))
             end = indptr[np.uintp(node)] + ends[np.uintp(row)]
             count = ends[np.uintp(row)] - (starts[np.uintp(row)] if starts.size > 0 else 0)
-            count = min(max(count, 0), width)
+            count = min(max(count, np.int64(0)), np.int64(width))
             first = end - count
             outside |= first | (times.size - end)
             if outside < 0:
