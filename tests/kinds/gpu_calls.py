@@ -102,6 +102,11 @@ def calls_on_rows(inputs: Inputs) -> dict[str, Call]:
     for width, dtype in ((1, torch.float32), (3, torch.uint8), (40, torch.float16), (100, torch.float32)):
         tables.append(torch.arange(2000 * width).reshape(2000, width).to(dtype))
     copied = [{"source": table, "out": torch.zeros(50, *table.shape[1:], dtype=table.dtype)} for table in tables]
+    coded = [
+        {"codes": (tables[3].int() % 251)[:, :width].byte().contiguous(), "bits": bits,
+         "scale": torch.linspace(-1, 1.7, columns), "offset": torch.linspace(0.1, 7, columns)}
+        for width, bits, columns in ((100, 8, 100), (3, 8, 3), (66, 8, 66), (100, 4, 199), (1, 4, 1), (50, 4, 100))
+    ]  # fmt: skip
     places = torch.arange(0, inputs.indices.numel(), 5)
     sets, asked = rows.new_sets(100), [torch.unique(inputs.indices[50 * part :][:200]) for part in range(4)]
     for request in range(2):
@@ -114,6 +119,9 @@ def calls_on_rows(inputs: Inputs) -> dict[str, Call]:
         "gather_rows": Call(
             rows.gather_rows, {"values": tables[0], "index": index}, [{"values": table} for table in tables],
             over_the_bus=("values",),
+        ),
+        "decode_rows": Call(
+            rows.decode_rows, {"index": index, **coded[0]}, coded, over_the_bus=("codes",),
         ),
         "delete_rows": Call(rows.delete_rows, {"values": inputs.indices, "places": places}),
         "delete_from_columns": Call(rows.delete_from_columns, {"indptr": inputs.indptr, "places": places}),

@@ -6,6 +6,7 @@ from graphfeed.ops.arguments import check_ids, check_tensors, check_vector
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.cpu.jit import dtype_name
 from graphfeed.ops.memory import buffers
+from graphfeed.ops.rows.gather import gather_rows
 
 CODES = {8: "decode_bytes", 4: "decode_nibbles"}
 """Kernel for each size of codes."""
@@ -17,7 +18,8 @@ def decode_rows(
 ) -> torch.Tensor:
     """Return `codes[index] * scale + offset`, float32, shape (len(index), columns), in memory from a pool.
 
-    Both operations round to float32. Rows are decoded as they are gathered, and written once.
+    Both operations round to float32. Rows are decoded as they are gathered, and written once. With an index on a GPU,
+    codes are gathered as by `gather_rows`, also from pinned memory, and decoded on the GPU.
 
     Args:
         codes: uint8, shape (rows, bytes): a code per byte, or two codes per byte, the low nibble first.
@@ -27,7 +29,7 @@ def decode_rows(
         offset: float32, shape (columns,).
 
     Raises:
-        ValueError: The shapes don't fit each other, `bits` is another number, or a tensor is on a GPU.
+        ValueError: The shapes don't fit each other, `bits` is another number, or a tensor is on another device.
 
     Example:
         >>> codes, scale, offset = torch.tensor([[0, 255], [4, 2]]).byte(), torch.tensor([0.5, 2.0]), torch.ones(2)
@@ -49,25 +51,33 @@ def decode_rows(
             f"codes must have {(columns * bits + 7) // 8} bytes per row for {columns} columns, but has {codes.shape[1]}"
         )
     scale, offset = scale.resolve_neg().contiguous(), offset.resolve_neg().contiguous()
+    if not (codes.is_cpu and index.is_cpu):
+        taken = gather_rows(codes, index)
+        if bits == 4:
+            taken = torch.stack([taken & 15, taken // 16], 2).flatten(1).narrow(1, 0, columns)
+        # By torch, because kernels that CuPy compiles count the smallest floats as 0.
+        return taken.float().mul_(scale).add_(offset)
     words = [scale.data_ptr(), columns, offset.data_ptr(), columns]
     return decode(CODES[bits], "codes", codes, index, words, columns)
 
 
 def decode_halves(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return `values[index].float()`, shape (len(index), columns), in memory from a pool.
+    """Return `values[index].float()`, shape (len(index), columns); on the CPU, in memory from a pool.
 
     Args:
         values: float16 or bfloat16, shape (rows, columns).
         index: int32 or int64, 1-D, in `0 .. rows - 1`. Other values raise an IndexError.
 
     Raises:
-        ValueError: A tensor is on a GPU.
+        ValueError: The tensors are on several devices.
 
     Example:
         >>> decode_halves(torch.tensor([[0.5], [-2.0]], dtype=torch.float16), torch.tensor([1, 0])).tolist()
         [[-2.0], [0.5]]
     """
     check_matrix("values", values, HALVES)
+    if not (values.is_cpu and index.is_cpu):
+        return gather_rows(values, index).float()
     words = [values.shape[1], values.dtype == torch.bfloat16]
     return decode("decode_halves", "values", values, index, words, values.shape[1])
 

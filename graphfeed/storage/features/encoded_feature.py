@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import torch
 
-from graphfeed.ops import is_gpu, on_gpu
+from graphfeed.ops import is_gpu, is_readable
 from graphfeed.ops.arguments import as_ids, brief, check_vector, checked
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import current_limits
@@ -82,6 +82,7 @@ class EncodedFeature(Shareable, Feature):
         """The feature of the codes."""
         self.bits = bits
         self._scale, self._offset = scale, offset
+        self._on_gpus: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
         columns = stored.size().numel() if scale is None else scale.numel()
         self._size = torch.Size((columns,) if size is None else size)
         if self._size.numel() != columns:
@@ -94,18 +95,18 @@ class EncodedFeature(Shareable, Feature):
         self.decode(stored.read(torch.empty(0, dtype=torch.int64, device="cpu")))
 
     def decode(self, codes: torch.Tensor, index: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the rows of some codes, at an index, or all in order."""
-        if not codes.is_cpu:
-            raise NotImplementedError(
-                f"codes on {codes.device} can't be decoded: only the CPU can; keep `stored` on the CPU, and put "
-                "copy_to() after fetch_feature()"
-            )
+        """Return the rows of some codes, at an index, or all in order, on the device of the index or the codes."""
         if index is None:
-            index = torch.arange(codes.shape[0], device="cpu")
+            index = torch.arange(codes.shape[0], device=codes.device)
         if self._scale is None or self._offset is None:
             rows = decode_halves(codes.reshape(codes.shape[0], self._size.numel()), index)
         else:
-            rows = decode_rows(codes, index, self.bits, self._scale, self._offset)
+            factors = self._scale, self._offset
+            if not index.is_cpu:
+                if index.device not in self._on_gpus:
+                    self._on_gpus[index.device] = self._scale.to(index.device), self._offset.to(index.device)
+                factors = self._on_gpus[index.device]
+            rows = decode_rows(codes, index, self.bits, *factors)
         return rows.view(index.numel(), *self._size)
 
     def encode_rows(self, rows: torch.Tensor) -> torch.Tensor:
@@ -121,13 +122,21 @@ class EncodedFeature(Shareable, Feature):
         return packed
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the rows at `ids`, float32; all rows if None. Ids outside of the rows raise an IndexError."""
+        """Return the rows at `ids`, float32, or all rows if None.
+
+        With ids on a GPU, the rows are returned there, and only codes cross the bus. Ids outside of the rows raise an
+        IndexError.
+        """
         if ids is None:
             return self.decode(self.stored.read())
         ids = self._checked(ids)
-        if self._is_in_memory():
-            return self.decode(self.stored.read(), ids)
-        return self.decode(self.stored.read(ids))
+        if self._is_in_memory() and is_readable(codes := self.stored.read(), ids.device):
+            return self.decode(codes, ids)
+        return self._decode_on(ids.device, self.stored.read(ids))
+
+    def _decode_on(self, device: torch.device, codes: torch.Tensor) -> torch.Tensor:
+        """Return the rows of codes that were read for ids on a device."""
+        return self.decode(codes.to(device) if codes.is_cpu and is_gpu(device) else codes)
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Yield the stages of reading the codes. Waiting for the last one decodes them."""
@@ -139,7 +148,7 @@ class EncodedFeature(Shareable, Feature):
         for _ in range(self.stored.read_async_num_stages(ids.device) - 1):
             yield next(pending)
         last = next(pending)
-        yield DeferredRead(lambda: self.decode(last.wait()))
+        yield DeferredRead(lambda: self._decode_on(ids.device, last.wait()))
 
     def read_async_num_stages(self, ids_device: torch.device) -> int:
         """Return the number of stages of reading the codes."""
@@ -151,11 +160,6 @@ class EncodedFeature(Shareable, Feature):
     def _checked(self, ids: torch.Tensor) -> torch.Tensor:
         ids = as_ids("ids", ids)
         check_vector("ids", ids)
-        if on_gpu(ids):
-            raise NotImplementedError(
-                f"rows of {self.bits} bits are decoded on the CPU only, but ids are on {ids.device}; put copy_to() "
-                "after fetch_feature(), or read(ids.cpu())"
-            )
         return ids
 
     def arrays(self) -> dict[str, torch.Tensor]:
@@ -187,17 +191,25 @@ class EncodedFeature(Shareable, Feature):
         return self.stored.metadata()
 
     def to(self, device: torch.device | str) -> Self:
-        """Return this feature for the CPU. For a GPU, raise a NotImplementedError."""
-        if str(device) == "pinned" or is_gpu(device):
-            raise NotImplementedError(
-                f"rows of {self.bits} bits are decoded on the CPU only, not on {str(device)!r}; keep the feature on "
-                "the CPU, and put copy_to() after fetch_feature()"
-            )
-        return self
+        """Return the feature with its codes on a device or "pinned"; see `TorchBasedFeature.to`."""
+        return self.with_stored(self.stored.to(device))
 
     def pin_memory_(self) -> Self:
-        """Raise a NotImplementedError, because a GPU can't decode rows."""
-        return self.to("pinned")
+        """Page-lock the codes in place, so that a GPU can decode them; see `TorchBasedFeature.pin_memory_`."""
+        self.stored.pin_memory_()
+        return self
+
+    def is_pinned(self) -> bool:
+        """Return whether the codes are in page-locked memory."""
+        return self.stored.is_pinned()
+
+    def is_in_page_cache(self) -> bool:
+        """Return whether recent reads of a file of codes were served from the system's page cache."""
+        return self.stored.is_in_page_cache()
+
+    def delivers_to_gpu(self) -> bool:
+        """Return True: rows are decoded on the device of the ids."""
+        return True
 
     def may_read_in_threads(self) -> bool:
         """Return whether all threads can read the codes."""
@@ -247,6 +259,9 @@ class EncodedFeature(Shareable, Feature):
         # A row without numbers has no error.
         most = "unknown" if self.bound is None else f"at most {max(self.bound.tolist(), default=0.0):.3g}"
         return f"{self.bits} bits, {num_bytes:,} bytes, error {most}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_on_gpus": {}}
 
     def __repr__(self) -> str:
         return f"EncodedFeature(float32{[self.count(), *self._size]}, {self.describe_codes()})"

@@ -46,6 +46,20 @@ def test_pinned_rows_with_gaps_are_named(cuda: Cuda) -> None:
         check_equal(cuda, ops.gather_rows(rows[1:], index), torch.zeros(1, 128))
 
 
+@pytest.mark.parametrize("sorted_bytes", [1, 1 << 40])
+@pytest.mark.parametrize(("bits", "columns"), [(8, 100), (8, 3), (8, 70), (4, 200), (4, 9), (4, 1)])
+def test_codes_are_decoded_as_on_the_cpu(cuda: Cuda, bits: int, columns: int, sorted_bytes: int) -> None:
+    codes = torch.randint(0, 256, (50, (columns * bits + 7) // 8), dtype=torch.uint8)
+    factors, index = (torch.randn(columns), torch.randn(columns)), torch.randint(0, 50, (120,))
+    wanted = ops.decode_rows(codes, index, bits, *factors)
+    with cuda.running(), limits(sorted_bytes=sorted_bytes):
+        given = [cuda.put(factor) for factor in factors]
+        for there in (cuda.put(codes), cuda.pin(codes)):
+            for own in (cuda.put(index), cuda.put(index.int())):
+                check_equal(cuda, ops.decode_rows(there, own, bits, *given), wanted)
+            check_equal(cuda, ops.decode_rows(there, cuda.put(index[:0]), bits, *given), wanted[:0])
+
+
 @pytest.mark.parametrize("halves", [(0, 1), (1, 0)])
 def test_features_of_one_storage_are_pinned_each_or_together(cuda: Cuda, halves: tuple[int, int]) -> None:
     rows = torch.arange(40_000.0).reshape(-1, 4)

@@ -13,13 +13,19 @@ from hypothesis import strategies as st
 import graphfeed as gf
 from graphfeed.__main__ import main
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
-from graphfeed.storage import DiskBasedFeature, EncodedFeature, TorchBasedFeature, cpu_cached_feature
+from graphfeed.storage import (
+    DiskBasedFeature,
+    EncodedFeature,
+    TorchBasedFeature,
+    cpu_cached_feature,
+    gpu_cached_feature,
+)
 from graphfeed.testing import limits
 from tests.kinds.cache_models import OddRowsRemote, Staged
 from tests.kinds.digests import assert_same
 from tests.kinds.on_disk import save, untyped, write
 from tests.kinds.refusals import check_refused
-from tests.stand_ins.emulated_cuda import EmulatedCuda
+from tests.stand_ins.emulated_cuda import Cuda, check_equal
 
 NUMBERS = st.floats(-(2.0**99), 2.0**99, width=32) | st.sampled_from([0.0, -0.0, 1e-45, -1e-42, 3.0, 1e8, 1e8 + 8])
 BITS: list[Any] = [8, 4, torch.float16, torch.bfloat16]
@@ -185,8 +191,6 @@ def test_what_does_not_fit_is_named() -> None:
             (lambda: TorchBasedFeature(rows.int()).encode(), TypeError, "must be floats, but are torch.int32"),
             (lambda: feature.encode(2), ValueError, "bits must be 4, 8, torch.float16 or torch.bfloat16, but is 2"),
             (lambda: feature.update(rows), NotImplementedError, "encode the new rows"),
-            (lambda: feature.to("cuda"), NotImplementedError, r"put copy_to\(\) after fetch_feature\(\)"),
-            (feature.pin_memory_, NotImplementedError, "decoded on the CPU only, not on 'pinned'"),
             (lambda: feature.with_stored(TorchBasedFeature(rows)), ValueError, "stored must have the same codes"),
             (lambda: EncodedFeature(codes), ValueError, "need scale and offset"),
             (lambda: EncodedFeature(codes, 8, scale[:2], offset), ValueError, "must have the same length"),
@@ -285,12 +289,32 @@ def test_negated_scales_are_decoded() -> None:
     assert gf.ops.decode_rows(torch.tensor([[1]]).byte(), torch.tensor([0]), 8, scale, torch.zeros(1)).item() == -2
 
 
-def test_on_a_gpu_an_error_names_the_remedy() -> None:
-    feature, gpu = feature_of().encode(), EmulatedCuda()
-    with gpu.running():
-        check_refused(
-            [
-                (lambda: feature.read(gpu.put(torch.tensor([1]))), NotImplementedError, r"or read\(ids.cpu\(\)\)"),
-                (lambda: feature.decode(gpu.put(torch.zeros(1, 7).byte())), NotImplementedError, "on the CPU, and put"),
-            ]
-        )
+@each_bits
+def test_a_gpu_reads_and_decodes_codes_wherever_they_are(bits: Any, cuda: Cuda, tmp_path: Path) -> None:
+    feature, ids = feature_of().encode(bits), torch.randint(0, 300, (100,))
+    wanted, codes = feature.read(ids), feature.stored.read()
+    with cuda.running():
+        here = cuda.put(ids)
+        holders: dict[str, gf.Feature] = {
+            "memory": feature.stored,
+            "remote": Staged(codes),
+            "pinned": TorchBasedFeature(cuda.pin(codes.clone())),
+            "GPU": TorchBasedFeature(cuda.put(codes)),
+        }
+        if bits != torch.bfloat16:
+            np.save(tmp_path / "codes.npy", codes.numpy())
+            holders["disk"] = DiskBasedFeature(tmp_path / "codes.npy")
+        for name, holder in holders.items():
+            own = feature.with_stored(holder)
+            for given in (here, here.int()):
+                check_equal(cuda, own.read(given), wanted)
+                *_, last = own.read_async(given)
+                check_equal(cuda, last.wait(), wanted)
+            assert own.is_pinned() == (name == "pinned")
+            cached = gpu_cached_feature(own, 3000, here.device)
+            for _ in range(2):
+                check_equal(cuda, cached.read(here), wanted)
+        with pytest.raises(IndexError, match=r"must be in 0 \.\. 299"):
+            feature.with_stored(holders["GPU"]).read(cuda.put(torch.tensor([300])))
+        pickled = pickle.loads(pickle.dumps(feature))
+        assert_same(pickled.read(ids), wanted)
