@@ -9,6 +9,7 @@ from graphfeed.datapipes.pipeline import BatchSizeEstimate, describe_stage, trav
 from graphfeed.loader.executors import available_cores, cpu_quotas
 from graphfeed.loader.profile import LoaderConfig, StageRow, Summary, find_caches
 from graphfeed.loader.rules import device_of
+from graphfeed.loader.stages.decode_features import decoded_features
 from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers
 from graphfeed.loader.stages.issue_ahead import IssueAhead
 from graphfeed.loader.stages.prefetch import Prefetch, StreamPrefetch
@@ -82,7 +83,7 @@ def describe_storage(running: Datapipe, memories: Iterable[RowMemory] = ()) -> l
 
 def describe_codes(running: Datapipe) -> list[str]:
     """Return a line for each feature that is decoded on read, with its bits and its largest error."""
-    fetched = [stage.features() for stage in traverse(running) if isinstance(stage, FeatureFetcher)]
+    fetched = [decoded_features(stage) for stage in traverse(running) if isinstance(stage, FeatureFetcher)]
     found = {key: own for features in fetched for key, own in features.items() if isinstance(own, EncodedFeature)}
     lines = [f"  {own!r}; {' '.join(part for part in key if part)}" for key, own in found.items()]
     return ["features that are stored as codes, and decoded on read:", *lines] if lines else []

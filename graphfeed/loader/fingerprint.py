@@ -17,6 +17,7 @@ import torch
 
 from graphfeed.datapipes import Datapipe, FeatureFetcher, Source
 from graphfeed.datapipes.pipeline import traverse
+from graphfeed.loader.stages.decode_features import decoded_features
 from graphfeed.ops.arguments import brief
 from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet, SamplingGraph
 from graphfeed.storage.datasets import identify
@@ -50,7 +51,7 @@ def take_fingerprint(pipe: Datapipe) -> Fingerprint:
             name: value for name, value in vars(stage).items() if name.lstrip("_") in given and name not in left_out
         }
         texts = {name: stable_text(value, numbers) for name, value in values.items()}
-        features = stage.features() if isinstance(stage, FeatureFetcher) else {}
+        features = decoded_features(stage) if isinstance(stage, FeatureFetcher) else {}
         data = {**values, **{" ".join(filter(None, key)): feature for key, feature in features.items()}}
         texts |= {f"{name} (checksum)": identify(value) or None for name, value in data.items()}
         numbers[id(stage)] = len(taken) + 1

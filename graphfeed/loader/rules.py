@@ -12,6 +12,7 @@ import torch
 
 from graphfeed.datapipes import Datapipe, FeatureFetcher, ToMatrix, Transform
 from graphfeed.datapipes.pipeline import Placement, find, traverse
+from graphfeed.loader.stages.decode_features import DecodeFeatures, fetch_codes
 from graphfeed.loader.stages.in_workers import InThreads, InWorkers
 from graphfeed.loader.stages.issue_ahead import IssueAhead, chain_on_gpu
 from graphfeed.loader.stages.latest_matrices import LatestMatrices
@@ -172,6 +173,19 @@ def write_matrices(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa:
         return stage if sampler is None else LatestMatrices.of(sampler, stage.align)
 
     return pipe.rewrite(join)
+
+
+def decode_last(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """Features stay codes until they are on the GPU, or have arrived from a server."""
+
+    def swap(stage: Datapipe) -> Datapipe:
+        if not isinstance(stage, Transform) or not isinstance(stage, CopiesToDevice) or not is_gpu(stage.device):
+            return stage
+        codes = None if device_of(stage.datapipe) is not None else fetch_codes(stage.datapipe)
+        return stage if codes is None else DecodeFeatures(stage.changed(datapipe=codes[0]), codes[1])
+
+    codes = fetch_codes(pipe) if options.servers else None
+    return pipe.rewrite(swap) if codes is None else DecodeFeatures(*codes)
 
 
 def run_last_on_stream(

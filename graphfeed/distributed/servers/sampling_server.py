@@ -41,7 +41,7 @@ from graphfeed.distributed.wire import (
 from graphfeed.loader import LoaderOptions, find_caches, find_difference, make_plan
 from graphfeed.loader.executors import WorkerTask, available_cores, notes_of, summarise_error
 from graphfeed.loader.profile import Span
-from graphfeed.loader.stages import InWorkers
+from graphfeed.loader.stages import InWorkers, fetch_codes
 from graphfeed.ops.arguments import check_count, check_flags
 from graphfeed.ops.process import Closeable, current_limits
 
@@ -275,7 +275,8 @@ def time_stages(work: WorkerTask, task: tuple[int, int, int], received: int) -> 
 
 def find_cuts(pipe: Datapipe) -> list[tuple[Cut, WorkerTask]]:
     """Return the cuts of a pipeline, each with the task that workers would run."""
-    running = make_plan(pipe, LoaderOptions(num_workers=1)).running
+    codes = fetch_codes(pipe)  # which readers decode
+    running = make_plan(pipe if codes is None else codes[0], LoaderOptions(num_workers=1)).running
     cuts = [(describe_cut(cut.datapipe), cut.work()) for cut in find(running, InWorkers)]  # type: ignore[attr-defined]
     if not cuts or any(work.source is None for _, work in cuts):
         raise ValueError(

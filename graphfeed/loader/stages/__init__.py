@@ -3,6 +3,7 @@
 They determine where others run. Workers are in `graphfeed.loader.executors`, data transfer in `loader.transport`.
 """
 
+from graphfeed.loader.stages.decode_features import fetch_codes
 from graphfeed.loader.stages.in_windows import ReadAhead, SampleTogether
 from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers, UpstreamPlaceholder
 from graphfeed.loader.stages.issue_ahead import IssueAhead
@@ -12,6 +13,6 @@ from graphfeed.loader.stages.prefetch import Pin, Prefetch, StreamPrefetch, With
 # fmt: off
 __all__ = [
     "ByIndex", "InThreads", "InWorkers", "IssueAhead", "LatestMatrices", "Pin", "Prefetch", "ReadAhead",
-    "SampleTogether", "StreamPrefetch", "UpstreamPlaceholder", "WithCudaEvent",
+    "SampleTogether", "StreamPrefetch", "UpstreamPlaceholder", "WithCudaEvent", "fetch_codes",
 ]
 # fmt: on
