@@ -13,8 +13,9 @@ import torch
 import graphfeed as gf
 from graphfeed.ops import max_uva_threads, set_max_uva_threads
 from graphfeed.ops.memory import pinned
-from graphfeed.storage import SamplingRequest
+from graphfeed.storage import SamplingRequest, TemporalQuery
 from graphfeed.storage.graph.sampling.prepared import PREPARED
+from graphfeed.storage.graph.sampling_request import Seeds
 from tests.kinds.digests import digest
 from tests.stand_ins.emulated_cuda import Cuda, EmulatedCuda, device_of, import_launch
 from tests.stand_ins.strict_cupy import DRIVER, FAILED, LAUNCH_ADDRESS
@@ -40,6 +41,7 @@ def graph(dtype: torch.dtype = torch.int64, *, typed: bool = False) -> gf.FusedC
     indptr = torch.searchsorted(destinations, torch.arange(NODES + 1)).to(dtype)
     sources = torch.randint(0, USERS if typed else NODES, destinations.shape, generator=made).to(dtype)
     weights = {"weight": torch.rand(len(sources), generator=made)}
+    weights["time"] = torch.randint(0, 100, destinations.shape, generator=made)
     if not typed:
         return gf.fused_csc_sampling_graph(indptr, sources, edge_attributes=weights)
     types = 2 * torch.randint(0, 2, destinations.shape, generator=made) + (destinations >= USERS)
@@ -118,6 +120,37 @@ def test_a_pinned_graph_stays_locked_while_launches_are_repeated(emulated: Emula
                     sample(there, REQUESTS["uniform"], number, emulated.put)
     assert held == [True, False]
     assert not pinned.LOCKED.lock.locked()
+
+
+IN_TIME = {
+    "of the seeds": SamplingRequest(FANOUTS, temporal=TemporalQuery(edge_timestamp_attr_name="time")),
+    "of edges": SamplingRequest(
+        FANOUTS, temporal=TemporalQuery(edge_timestamp_attr_name="time", hop_time="edge", inclusive=True)
+    ),
+    "latest": SamplingRequest(
+        FANOUTS, strategy="latest", temporal=TemporalQuery(edge_timestamp_attr_name="time", hop_time="edge")
+    ),
+    "weights": SamplingRequest(FANOUTS, probs_name="weight", temporal=TemporalQuery(edge_timestamp_attr_name="time")),
+    "a window": SamplingRequest(FANOUTS, temporal=TemporalQuery(None, "time", pre_time_window=40)),
+}
+
+
+@pytest.mark.parametrize("pins", [False, True], ids=["on the device", "pinned"])
+@pytest.mark.parametrize("name", IN_TIME)
+def test_repeated_launches_sample_in_time(cuda: Cuda, name: str, pins: bool) -> None:
+    here, request = graph(), IN_TIME[name]
+
+    def sample_at(there: gf.FusedCSCSamplingGraph, number: int, put: Any) -> list[str]:
+        seeds = seeds_of(number, torch.int64, typed=False)
+        given = Seeds(put(seeds), put(seeds * 3 % 70 + 20 + number))
+        return [digest(hop.to("cpu")) for hop in there.sample_hops(given, request, [number, number + 1, number + 2])]
+
+    expected = [sample_at(here, number, torch.Tensor.clone) for number in range(8)]
+    with cuda.running():
+        there = graph()
+        there = there.pin_memory_() if pins else there.to(device_of(cuda))
+        assert [sample_at(there, number, cuda.put) for number in range(8)] == expected
+        assert [hasattr(own, "repeat") for own in recorded(there)] == [True] * 2 * (name != "a window")
 
 
 @pytest.fixture

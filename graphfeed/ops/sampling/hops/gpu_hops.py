@@ -14,7 +14,7 @@ from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import current_limits
 from graphfeed.ops.sampling.graph import Graph
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, HopEdges, Read, SampledHop, SeedTimes
-from graphfeed.ops.sampling.hops.pick_edges import OneHop, bound_edges, check_ranges, pick_edges
+from graphfeed.ops.sampling.hops.pick_edges import OneHop, bound_edges, check_ranges, columns_of, pick_edges
 
 Bound = Callable[[Sequence[int], Sequence[int]], int | None]
 """Returns the maximum number of edges of a hop from its columns and fan-outs; None if they must be counted first."""
@@ -94,31 +94,34 @@ class HopLaunches(NamedTuple):
 
     @classmethod
     def record(
-        cls, graph: Graph, given: torch.Tensor, tables: TypeTables, wanted: Sequence[Wanted],
+        cls, graph: Graph, given: Sequence[torch.Tensor], tables: TypeTables, wanted: Sequence[Wanted],
         launch: Callable[[Sequence[Wanted]], list[HopArrays]],
     ) -> tuple[Self | None, list[HopArrays]]:  # fmt: skip
-        """Launch the hops of a mini-batch; return their arrays, and the launches, or None if they can't be repeated."""
-        if len(bound_nodes(graph, tables.counts, [own for own, _ in wanted], bound_edges)) < len(wanted):
+        """Launch the hops of a mini-batch; return their arrays, and the launches, or None if they can't be repeated.
+
+        `given` has the seeds and, for temporal sampling, their times.
+        """
+        fanouts = [own for own, _ in wanted]
+        if len(bound_nodes(graph, tables.counts, fanouts, bound_edges, timed=len(given) > 1)) < len(wanted):
             return None, launch(wanted)
-        recording, places = kernels("launch_table", given), itertools.count()
+        recording, places = kernels("launch_table", given[0]), itertools.count()
         with recording.LaunchRecorder().recording() as recorder:
             written = launch(
                 [(own, tuple(recording.HopKey(key, next(places)) for key in keys)) for own, keys in wanted]
             )
-        weights = None if graph.sums is None else graph.sums.cumulative
-        arrays = graph.indptr, graph.indices, graph.types, weights
-        kept = [part for part in arrays if part is not None and is_readable(part, given.device)]
+        arrays = [part for part in (*columns_of(graph, by_type=False), graph.edge_times) if part is not None]
+        kept = [part for part in arrays if part.numel() and is_readable(part, given[0].device)]
         try:
-            table = recording.LaunchTable(recorder, [tables.table, given], kept, [*itertools.chain(*written)])
+            table = recording.LaunchTable(recorder, [tables.table, *given], kept, [*itertools.chain(*written)])
         except LookupError:
             return None, written
         tables.initial = tables.initial.pin_memory()
         return cls(table, tables, []), written
 
-    def repeat(self, given: torch.Tensor, wanted: Sequence[Wanted]) -> tuple[torch.Tensor, list[HopArrays]]:
+    def repeat(self, given: Sequence[torch.Tensor], wanted: Sequence[Wanted]) -> tuple[torch.Tensor, list[HopArrays]]:
         """Launch the hops of another mini-batch; return its table of sizes, and the arrays of each hop."""
-        table = self.tables.initial.to(given.device, non_blocking=True)
-        arrays = iter(self.launches.run([table, given], [key for _, keys in wanted for key in keys]))
+        table = self.tables.initial.to(given[0].device, non_blocking=True)
+        arrays = iter(self.launches.run([table, *given], [key for _, keys in wanted for key in keys]))
         return table, list(zip(*[arrays] * 5, strict=True))
 
 
@@ -130,25 +133,28 @@ def hops_on_gpu(  # noqa: PLR0913 - what a request has, and how it is served
     """Implement `sample_hops` on a GPU. With `ahead`, don't wait; return a function that does and returns the hops.
 
     The launches of the second mini-batch of a kind, such as all those with as many seeds, are recorded in `known`, and
-    repeated for the next ones, which take a third of the CPU's time. Temporal sampling is not recorded, and neither are
-    hops without a bound, and arrays of pinned graphs that are read in the order of memory.
+    repeated for the next ones, which take a third of the CPU's time. Temporal sampling with windows is not recorded,
+    and neither are hops without a bound, and arrays of pinned graphs that are read in the order of memory.
     """
     counts = [part.numel() for part in seeds]
     given = torch.cat(list(seeds)) if sum(count > 0 for count in counts) > 1 else max(seeds, key=len).contiguous()
     is_clean = graph.types is None and are_below(given, graph.num_nodes)
-    kind: Any = None
-    if moments is None and bound is bound_edges:
+    read_by, kind = [given], None
+    if moments is not None:
+        moments = SeedTimes(*(None if part is None else part.contiguous() for part in moments))
+        read_by.append(moments.times)
+    if bound is bound_edges and (moments is None or moments.windows is None):
         threads = current_limits().uva_threads if graph.indices.is_cpu else 0
         kind = (*counts, is_clean, drawing, given.device, threads)
     launches = known.get(kind)
     if isinstance(launches, HopLaunches):
         tables = launches.tables
-        table, written = launches.repeat(given, wanted)
+        table, written = launches.repeat(read_by, wanted)
     else:
         tables = TypeTables(graph, counts, len(wanted), given.device)
         table, launch = tables.table, partial(launch_hops, graph, tables, given, is_clean, drawing, moments, bound)
         if launches == AGAIN:
-            known[kind], written = HopLaunches.record(graph, given, tables, wanted, launch)
+            known[kind], written = HopLaunches.record(graph, read_by, tables, wanted, launch)
         else:
             written = launch(wanted)
             if kind is not None and kind not in known:
@@ -198,9 +204,6 @@ def launch_hops(
     counts, indices = tables.counts, graph.indices
     by_type = {} if graph.types is None else {"types": graph.types}
     module = kernels("sampling.gpu_hops", given, indices=indices, **by_type)
-    if moments is not None:
-        times, windows = moments
-        moments = SeedTimes(times.contiguous(), None if windows is None else windows.contiguous())
     rows = given
     # Seeds out of range become -1 and are reported at the end, which avoids a synchronization here.
     if not is_clean:
@@ -235,8 +238,9 @@ def launch_hops(
         if moments is None:
             module.relabel_hop(hop, indices, picks, hop_types, rows, local, next(slots, None))
         else:
-            times, windows = moments
-            moments = SeedTimes(times.new_empty(size), None if windows is None else windows.new_empty(size))
+            moments = SeedTimes(
+                *(part if part is None else buffers.empty(size, part, given.device) for part in moments)
+            )
             module.append_rows(hop, indices, graph.edge_times, picks, rows, local, moments, hop_types)
     return written
 
@@ -246,7 +250,9 @@ def columns_per_fanout(graph: Graph, most: Sequence[int], fanouts: Sequence[int]
     return [most[end] for end in graph.destinations] if len(fanouts) > 1 else [sum(most)]
 
 
-def bound_nodes(graph: Graph, counts: Sequence[int], fanouts: Sequence[Sequence[int]], bound: Bound) -> list[int]:
+def bound_nodes(
+    graph: Graph, counts: Sequence[int], fanouts: Sequence[Sequence[int]], bound: Bound, *, timed: bool = False
+) -> list[int]:
     """Return the maximum number of seeds plus edges of each hop, up to the first hop without a bound."""
     room, most = [], counts
     for fanout in fanouts:
@@ -254,7 +260,7 @@ def bound_nodes(graph: Graph, counts: Sequence[int], fanouts: Sequence[Sequence[
         if edges is None:
             break
         room.append(sum(most) + edges)
-        most = bound_rows(graph, counts, most, fanout, edges)
+        most = bound_rows(graph, None if timed else counts, most, fanout, edges)
     return room
 
 
