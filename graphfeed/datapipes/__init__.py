@@ -8,7 +8,7 @@ from graphfeed.datapipes.bufferer import Bufferer
 from graphfeed.datapipes.copy_to import CopyTo
 from graphfeed.datapipes.datapipe import Datapipe, Shardable, Source, length
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
-from graphfeed.datapipes.minibatch import Batch, MiniBatch
+from graphfeed.datapipes.minibatch import Batch, MiniBatch, move_together
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
 from graphfeed.datapipes.negatives.fixed_negatives import FixedNegatives
 from graphfeed.datapipes.negatives.listed_pair_sampler import ListedPairSampler
@@ -56,7 +56,8 @@ __all__ = [
     "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler", "TemporalNegativeSampler",
     "TemporalNeighborSampler", "TemporalSampler", "ToMatrix", "Transform", "UniformNegativeSampler", "VisitSampler",
     "WalkSampler", "apply_stages", "arranged", "check_amount", "check_is_graph", "check_rising", "describe_place",
-    "exclude_seed_edges", "find", "find_rank", "is_node", "length", "minibatcher_default", "nodes_of_items",
-    "place_edges", "replace", "spread_to_seeds", "to_graph", "traverse", "with_negatives", "with_nodes", "worker_name",
+    "exclude_seed_edges", "find", "find_rank", "is_node", "length", "minibatcher_default", "move_together",
+    "nodes_of_items", "place_edges", "replace", "spread_to_seeds", "to_graph", "traverse", "with_negatives",
+    "with_nodes", "worker_name",
 ]
 # fmt: on

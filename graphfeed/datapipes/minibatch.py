@@ -1,5 +1,6 @@
 """The data that flows between stages."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -190,12 +191,7 @@ class MiniBatch:
         The device "pinned" means page-locked CPU memory. Tensors of less than 256 KiB are copied to it, and to a GPU,
         as one block whose memory they share: `.clone()` a tensor that you keep for long.
         """
-        before = self.input_nodes
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        for name, value in to_device(given, device, non_blocking=non_blocking).items():
-            setattr(self, name, value)
-        for node_type, ids in to_type_dict(before).items() if before is not None else ():
-            mark_copied_below(ids, to_type_dict(self.input_nodes)[node_type])
+        move_together([self], device, non_blocking)
         return self
 
     def pin_memory(self) -> "MiniBatch":
@@ -220,6 +216,18 @@ class MiniBatch:
     def __repr__(self) -> str:
         shown = {name: value for name, value in vars(self).items() if value is not None and not name.startswith("_")}
         return shapes_repr(type(self).__name__, shown)
+
+
+def move_together(minibatches: Sequence[MiniBatch], device: torch.device | str, non_blocking: bool) -> None:
+    """Move all tensors of mini-batches to a device, the small ones in one block."""
+    before = [own.input_nodes for own in minibatches]
+    given = [{name: value for name, value in vars(own).items() if value is not None} for own in minibatches]
+    for own, moved in zip(minibatches, to_device(given, device, non_blocking=non_blocking), strict=True):
+        for name, value in moved.items():
+            setattr(own, name, value)
+    for own, nodes in zip(minibatches, before, strict=True):
+        for node_type, ids in to_type_dict(nodes).items() if nodes is not None else ():
+            mark_copied_below(ids, to_type_dict(own.input_nodes)[node_type])
 
 
 Batch = TypeVar("Batch", default=MiniBatch, covariant=True)

@@ -1,19 +1,35 @@
 """A stage that starts the work of later mini-batches on a GPU before it finishes the next one, without a thread."""
 
+import copy
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 
-from graphfeed.datapipes import CopyTo, Datapipe, FanoutSampler, FeatureFetcher, ItemSampler, Transform, apply_stages
+from graphfeed.datapipes import (
+    CopyTo,
+    Datapipe,
+    FanoutSampler,
+    FeatureFetcher,
+    ItemSampler,
+    MiniBatch,
+    Transform,
+    apply_stages,
+    move_together,
+)
 from graphfeed.datapipes.pipeline import OBSERVER
 from graphfeed.loader.run import END, RunContext
 from graphfeed.loader.stages.in_workers import ByIndex, chain_of, with_failure
 from graphfeed.loader.stages.prefetch import Pin, StreamPrefetch
 from graphfeed.loader.transport.thread_channel import Failure
 from graphfeed.storage import TorchBasedFeature
+from graphfeed.storage.memory import count_bytes
+
+MOST_TOGETHER, BYTES_TOGETHER = 32, 1 << 20
+"""Maximum number of mini-batches that are copied in one block, and of their bytes."""
 
 
 class ChainOnGPU(NamedTuple):
@@ -54,7 +70,8 @@ class IssueAhead(StreamPrefetch, one_to_one=True, inserted=True, seeded=False):
     """Runs the stages before it on a CUDA stream, some mini-batches ahead, in the thread that iterates it.
 
     Sampling of the next mini-batches has started before a mini-batch is finished, so that its sizes are known by then.
-    Their order with the caller's stream is that of `StreamPrefetch`. No thread waits for another one.
+    Up to 32 mini-batches are copied in one block. Their order with the caller's stream is that of `StreamPrefetch`. No
+    thread waits for another one.
     """
 
     def ahead(
@@ -67,10 +84,10 @@ class IssueAhead(StreamPrefetch, one_to_one=True, inserted=True, seeded=False):
         chain, observer = chain_on_gpu(self.datapipe), OBSERVER.get()
         assert chain is not None
         begun = deque[Callable[[], Any]]()
-        with closing(with_failure(chain.source)) as minibatches:
+        with closing(with_failure(chain.source)) as minibatches, closing(copied(chain, minibatches, observer)) as there:
             while True:
                 with torch.cuda.stream(side):
-                    while len(begun) <= self.buffer_size and (minibatch := next(minibatches, END)) is not END:
+                    while len(begun) <= self.buffer_size and (minibatch := next(there, END)) is not END:
                         begun.append(begin(chain, minibatch, observer))
                     if not begun:
                         return
@@ -79,12 +96,36 @@ class IssueAhead(StreamPrefetch, one_to_one=True, inserted=True, seeded=False):
                 yield minibatch, event
 
 
+def copied(chain: ChainOnGPU, minibatches: Iterator[Any], observer: Any) -> Generator[Any, None, None]:
+    """Yield the mini-batches on the GPU, or their failures. Several small ones are copied in one block."""
+    for first in minibatches:
+        room = min(MOST_TOGETHER, BYTES_TOGETHER // max(count_bytes(first), 1)) if type(first) is MiniBatch else 1
+        window = [first, *islice(minibatches, max(room - 1, 0))]
+        twins = [copy.copy(own) for own in window if type(own) is MiniBatch]
+        # An observer is told of each mini-batch.
+        if observer is None and len(window) == len(twins) > 1:
+            with suppress(Exception):  # raised below, where its mini-batch is copied
+                for stage in chain.before:
+                    device = stage.device if isinstance(stage, CopyTo) else "pinned"
+                    move_together(twins, device, isinstance(stage, CopyTo) and stage.returns_early)
+                window = [OnGPU(own) for own in twins]
+        yield from window
+
+
+class OnGPU(NamedTuple):
+    """A mini-batch that was copied."""
+
+    minibatch: MiniBatch
+
+
 def begin(chain: ChainOnGPU, minibatch: Any, observer: Any) -> Callable[[], Any]:
-    """Start sampling a mini-batch; return a function that returns it with its features, or raises its failure."""
+    """Copy a mini-batch, and start sampling it; return a function that returns it with its features, or raises."""
     try:
         if isinstance(minibatch, Failure):
             raise minibatch.error
-        copied = apply_stages(chain.before, minibatch, observer)
+        copied = (
+            minibatch.minibatch if isinstance(minibatch, OnGPU) else apply_stages(chain.before, minibatch, observer)
+        )
     except Exception as error:
         failed = error
 

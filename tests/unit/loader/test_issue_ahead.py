@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -11,8 +12,9 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.datapipes import move_together
 from graphfeed.loader import LoaderOptions, make_plan
-from graphfeed.loader.stages import IssueAhead
+from graphfeed.loader.stages import IssueAhead, issue_ahead
 from tests.kinds.digests import digest, digests
 from tests.stand_ins import emulated_cuda
 from tests.stand_ins.emulated_cuda import Cuda, EmulatedCuda, device_of, import_launch
@@ -93,6 +95,27 @@ def test_nothing_waits_for_sizes_and_two_minibatches_have_begun_before_one_is_fi
         for _ in minibatches:
             pass
         assert cuda.waits == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_small_minibatches_are_copied_together_unless_that_fails(cuda: Cuda, fails: bool) -> None:
+    expected, together = digests(pipe().with_seed(3)), list[int]()
+
+    def move(minibatches: Sequence[gf.MiniBatch], *given: Any) -> None:
+        together.append(len(minibatches))
+        if fails:
+            raise torch.cuda.OutOfMemoryError
+        move_together(minibatches, *given)
+
+    with cuda.running(), gf.DataLoader(pipe(device_of(cuda), cuda.put), seed=3) as loader:
+        with patch.object(issue_ahead, "move_together", move):
+            assert list(map(back, loader)) == expected
+        assert together == [12] * (1 if fails else 2), "page-locked, and copied"
+        together.clear()
+        with patch.object(issue_ahead, "move_together", move), patch.object(issue_ahead, "BYTES_TOGETHER", 250):
+            loader.set_epoch(0)
+            assert list(map(back, loader)) == expected
+        assert together == [3] * 4 * (1 if fails else 2)
 
 
 def test_a_seed_out_of_range_fails_in_the_place_of_its_minibatch(cuda: Cuda) -> None:
@@ -184,7 +207,7 @@ def test_a_minibatch_costs_few_calls_and_little_memory(cuda: Cuda) -> None:
         for _ in minibatches:
             pass
     # The launches of both hops in one call; then the ids of their edges, and the rows.
-    assert counts == {"calls of the driver": 4 * 4, "allocations": 4 * 8}
+    assert counts == {"calls of the driver": 4 * 4, "allocations": 4 * 7}
     assert events == 4 * 3
     assert calls["call"] <= 4 * 355
     assert calls["c_call"] <= 4 * 680

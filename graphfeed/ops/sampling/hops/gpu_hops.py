@@ -141,7 +141,8 @@ def hops_on_gpu(  # noqa: PLR0913 - what a request has, and how it is served
     is_clean = graph.types is None and are_below(given, graph.num_nodes)
     read_by, kind = [given], None
     if moments is not None:
-        moments = SeedTimes(*(None if part is None else part.contiguous() for part in moments))
+        times, windows = moments
+        moments = SeedTimes(times.contiguous(), None if windows is None else windows.contiguous())
         read_by.append(moments.times)
     if bound is bound_edges and (moments is None or moments.windows is None):
         threads = current_limits().uva_threads if graph.indices.is_cpu else 0
@@ -238,9 +239,9 @@ def launch_hops(
         if moments is None:
             module.relabel_hop(hop, indices, picks, hop_types, rows, local, next(slots, None))
         else:
-            moments = SeedTimes(
-                *(part if part is None else buffers.empty(size, part, given.device) for part in moments)
-            )
+            times, windows = moments
+            own_times = buffers.empty(size, times, given.device)
+            moments = SeedTimes(own_times, None if windows is None else windows.new_empty(size))
             module.append_rows(hop, indices, graph.edge_times, picks, rows, local, moments, hop_types)
     return written
 
