@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from graphfeed.datapipes import MiniBatch
+from graphfeed.storage.graph import CSCFormatBase, SampledSubgraph
 from graphfeed.storage.memory import child_values
 
 SPARSE_PARTS = {
@@ -18,8 +20,8 @@ SPARSE_PARTS = {
     torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
 }
 """Methods that return the dense tensors of a sparse tensor, by its layout."""
-
-
+OWN_TYPES = {MiniBatch, SampledSubgraph, CSCFormatBase}
+"""Types without `record_stream`, for which asking takes long."""
 SIDE_STREAMS: dict[tuple[torch.device, str], torch.cuda.Stream] = {}
 
 
@@ -53,24 +55,26 @@ def parts_on_streams(value: Any) -> list[Any]:
     waiting = [value]
     while waiting:
         part = waiting.pop()
-        if part is None or (number := id(part)) in seen:
-            continue
-        seen[number] = part  # Kept alive: after an object is freed, another one may have its id.
-        if type(part) in (dict, list):
-            waiting.extend(child_values(part))
-        elif isinstance(part, torch.Tensor) and part.layout in SPARSE_PARTS:
-            waiting.extend(getattr(part, name)() for name in SPARSE_PARTS[part.layout])
-        elif isinstance(part, torch.Tensor):
+        if isinstance(part, torch.Tensor):
+            if part.layout in SPARSE_PARTS:
+                waiting.extend(getattr(part, name)() for name in SPARSE_PARTS[part.layout])
+                continue
             # One of several tensors that share memory is enough.
             address = 0 if part.is_cpu else peer_address(part)
             if address not in memory:
                 memory.add(address)
                 parts.append(part)
-        # An object of another library, such as a graph of DGL or data of PyG.
-        elif callable(getattr(part, "record_stream", None)):
-            parts.append(part)
-        else:
-            waiting.extend(child_values(part))
+        elif part is not None and (number := id(part)) not in seen:
+            seen[number] = part  # Kept alive: after an object is freed, another one may have its id.
+            if type(part) in OWN_TYPES:
+                waiting.extend(vars(part).values())
+            elif type(part) is dict:
+                waiting.extend(part.values())
+            # An object of another library, such as a graph of DGL or data of PyG.
+            elif callable(getattr(part, "record_stream", None)):
+                parts.append(part)
+            else:
+                waiting.extend(child_values(part))
     return parts
 
 
