@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import accumulate
 from math import prod
 
 import torch
@@ -97,8 +98,10 @@ def gather_each(values: Sequence[torch.Tensor], index: Sequence[torch.Tensor]) -
     if dtype not in buffers.NUMPY_DTYPES:
         return None
     sizes = list(map(prod, shapes))
-    parts = buffers.empty(sum(sizes), dtype).split_with_sizes(sizes)
-    rows = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+    # Slice a NumPy array: views of one tensor would count in-place changes together, and be pickled as a whole each.
+    whole, ends = buffers.POOL.empty(sum(sizes), buffers.NUMPY_DTYPES[dtype]), accumulate(sizes)
+    parts = [whole[end - size : end].reshape(shape) for end, size, shape in zip(ends, sizes, shapes, strict=True)]
+    rows = list(map(torch.from_numpy, parts))
     for own, ids, out in zip(values, index, rows, strict=True):
         if out.numel() == 0 or copy_into(own, ids, out):
             check_ids("index", ids, own.shape[0], IndexError)

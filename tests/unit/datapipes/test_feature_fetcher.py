@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,21 @@ def test_node_features_are_those_of_the_input_nodes() -> None:
     for batch in homogeneous().fetch_feature(STORE, ["feat", "other"]):
         assert_same(batch.node_features, {"feat": NODES[batch.input_nodes], "other": NODES[batch.input_nodes].float()})
         assert batch.edge_features is None
+
+
+def test_rows_that_are_read_into_one_buffer_change_and_are_pickled_one_by_one() -> None:
+    store = gf.BasicFeatureStore(
+        {("node", kind, "feat"): gf.TorchBasedFeature(torch.rand(20, 600)) for kind in ("user", "item")}
+    )
+    batch = next(iter(typed().fetch_feature(store, {"user": ["feat"], "item": ["feat"]})))
+    users, items = (batch.node_features[kind, "feat"] for kind in ("user", "item"))
+    weight = torch.ones(600, requires_grad=True)
+    loss = (items * weight).sum()
+    users += weight
+    (loss + users.sum()).backward()
+    assert weight.grad is not None
+    assert torch.equal(weight.grad, items.sum(0) + len(users))
+    assert len(pickle.dumps(items)) < items.nbytes + 2000
 
 
 def test_edge_features_are_those_of_each_layer() -> None:
