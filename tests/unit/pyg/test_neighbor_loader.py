@@ -139,6 +139,12 @@ def test_a_number_holds_for_each_edge_type() -> None:
             assert torch.equal(own, degrees.clamp(max=2)[batch["user"].n_id])
 
 
+def test_a_pickled_mini_batch_is_as_large_as_its_tensors() -> None:
+    batch = first(heterogeneous(), [-1, -1, -1], input_nodes=("user", SEEDS % 40), batch_size=6)
+    tensors = [value for store in batch.stores for value in store.values() if isinstance(value, torch.Tensor)]
+    assert len(pickle.dumps(batch)) < sum(own.nbytes for own in tensors) + 1000 * (len(tensors) + 5)
+
+
 def test_numbers_by_edge_type() -> None:
     data = heterogeneous()
     numbers = {kind: [0] if kind[1] == "knows" else [-1] for kind in KINDS}

@@ -272,7 +272,9 @@ def joined_views(arrays: HopArrays, read: Read | torch.Tensor | None) -> JoinedH
         arrays.relations, arrays.starts, arrays.rows, arrays.nodes, arrays.table, arrays.edges,
         read if isinstance(read, torch.Tensor) else NO_IDS, out,
     )  # fmt: skip
-    parts = torch.from_numpy(out).split_with_sizes(sizes)
+    # As in `cut_hops`: pickling a view of a tensor would write the whole array.
+    ends = itertools.accumulate(sizes)
+    parts = [torch.from_numpy(out[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
     first, end = 2 * len(num_edges), 2 * len(num_edges) + len(counts)
     return JoinedHops(
         dict(enumerate(parts[first:end])),
