@@ -158,7 +158,8 @@ def fetch_trained_last(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # n
     """Rows that are trained are fetched when the next mini-batch is requested, after the step; others run ahead."""
 
     def split(stage: Datapipe) -> Datapipe:
-        return split_trained(stage) if isinstance(stage, FeatureFetcher) and stage.trained_keys else stage
+        # A subclass may use all rows at once, so it waits as a whole.
+        return split_trained(stage) if type(stage) is FeatureFetcher and stage.trained_keys else stage
 
     return pipe.rewrite(split)
 

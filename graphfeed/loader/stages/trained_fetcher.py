@@ -1,6 +1,7 @@
 """Fetch rows that are trained apart from others, which are fetched ahead."""
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any
 
 from graphfeed.datapipes import FeatureFetcher, MiniBatch
@@ -10,17 +11,25 @@ from graphfeed.storage.graph import type_name
 class TrainedFetcher(FeatureFetcher, seeded=False, inserted=True):
     """Fetches rows that are trained, after the step, and adds them to the features that were fetched ahead."""
 
+    order: dict[str, list[Any]] = field(default_factory=dict, kw_only=True)
+    """The names of all features in the mini-batch, in the order of the arguments, for "node", "edge" and "seed_edge".
+    """
+
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         result = super().__call__(minibatch)
-        if minibatch.node_features:
-            result.node_features = {**minibatch.node_features, **(result.node_features or {})}
+        result.node_features = self.joined("node", minibatch.node_features, result.node_features)
         if minibatch.edge_features:
             layers = result.edge_features or [{} for _ in minibatch.edge_features]
             pairs = zip(minibatch.edge_features, layers, strict=True)
-            result.edge_features = [{**old, **new} for old, new in pairs]
-        if minibatch.seed_edge_features:
-            result.seed_edge_features = {**minibatch.seed_edge_features, **(result.seed_edge_features or {})}
+            result.edge_features = [self.joined("edge", *both) for both in pairs]
+        result.seed_edge_features = self.joined("seed_edge", minibatch.seed_edge_features, result.seed_edge_features)
         return result
+
+    def joined(self, domain: str, ahead: Any, trained: Any) -> Any:
+        if not ahead:
+            return trained
+        found = {**ahead, **(trained or {})}
+        return {name: found[name] for name in (*self.order.get(domain, ()), *found) if name in found}
 
 
 def split_trained(fetcher: FeatureFetcher) -> FeatureFetcher:
@@ -28,7 +37,11 @@ def split_trained(fetcher: FeatureFetcher) -> FeatureFetcher:
     if all(key in fetcher.trained_keys for _, key in fetcher.requests()):
         return fetcher
     others, store = fetcher.changed(**names_of(fetcher, trained=False)), fetcher.feature_store
-    return TrainedFetcher(others, store, **names_of(fetcher, trained=True))
+    order = {
+        domain: [name if kind is None else (kind, name) for _, kind, name in keys]
+        for domain, keys in fetcher.wanted.items()
+    }
+    return TrainedFetcher(others, store, **names_of(fetcher, trained=True), order=order)
 
 
 def names_of(fetcher: FeatureFetcher, trained: bool) -> dict[str, Any]:

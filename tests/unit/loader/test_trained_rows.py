@@ -74,10 +74,29 @@ def test_features_of_both_kinds_are_in_one_dict(num_workers: int) -> None:
     pipe = pipe.fetch_feature(both, ["x", "feat"], seed_edge_feature_keys=["feat", "x"])
     with gf.DataLoader(pipe, num_workers=num_workers, seed=0) as loader:
         (minibatch,) = loader
+    # In the order of the arguments, as in the pipeline as written.
+    assert [[*minibatch.node_features], [*minibatch.seed_edge_features]] == [["x", "feat"], ["feat", "x"]]
     for found in (minibatch.node_features, minibatch.seed_edge_features):
         assert {name: rows.requires_grad for name, rows in found.items()} == {"x": True, "feat": False}
         assert torch.equal(found["x"].detach(), both["node", None, "x"].read(torch.arange(2)))
         assert torch.equal(found["feat"], torch.tensor([[0.0, 1.0], [2.0, 3.0]]))
+
+
+class Joined(gf.FeatureFetcher):
+    """Uses the rows of both features."""
+
+    def __call__(self, minibatch: Any) -> Any:
+        result = super().__call__(minibatch)
+        result.node_features = {"both": torch.cat([*(result.node_features or {}).values()], 1)}
+        return result
+
+
+def test_a_subclass_fetches_all_rows_at_once() -> None:
+    pipe = Joined(seeds(), store(), ["x", "feat"])
+    with gf.DataLoader(pipe, num_workers=2, seed=0) as loader:
+        found = next(iter(loader)).node_features
+    assert found["both"].shape[1] == 4
+    assert found["both"].requires_grad
 
 
 def test_workers_and_several_ranks_are_refused() -> None:
