@@ -99,7 +99,7 @@ class ToMatrix(Transform, name="to_matrix", keeps_size=True, seeded=False):
     def latest_sampler(self) -> TemporalNeighborSampler | None:
         """Return the sampler of the hops if `latest_of` returns the same matrices, else None."""
         sampler: Any = self.datapipe
-        is_plain = type(sampler) is TemporalNeighborSampler and self.times is None
+        is_plain = type(self) is ToMatrix and type(sampler) is TemporalNeighborSampler and self.times is None
         return sampler if is_plain and has_latest(sampler.graph, sampler.request) else None
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:

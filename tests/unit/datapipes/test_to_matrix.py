@@ -164,6 +164,21 @@ def test_others_are_arranged_after_sampling(graph: Any, options: Any) -> None:
         assert found.matrices[0].edges.equal(expected.matrices[0].edges)
 
 
+class Counted(gf.ToMatrix):
+    """A stage of a user, which adds the number of neighbours."""
+
+    def __call__(self, minibatch: Any) -> Any:
+        result = super().__call__(minibatch)
+        result.num_neighbours = result.matrices[0].mask.sum(1)
+        return result
+
+
+def test_a_subclass_arranges_neighbours_itself() -> None:
+    with gf.DataLoader(Counted(sampled()), num_workers=0, seed=0) as loader:
+        minibatch = next(iter(loader))
+    assert minibatch.num_neighbours.equal(minibatch.matrices[0].mask.sum(1))
+
+
 def test_seeds_and_windows_out_of_range_are_refused_at_once() -> None:
     def first(*items: Any) -> Any:
         pipe = gf.ItemSampler(gf.ItemSet(items, names=("seeds", "timestamp", "pre_time_window")), batch_size=2)
@@ -188,6 +203,20 @@ def test_edits_of_a_graph_in_place_are_found() -> None:
     assert next(iter(loader)).matrices[0].ids.tolist() == [[2, 3]]
     graph.csc_indptr.numpy()[1] = 1 << 40
     with pytest.raises(ValueError, match="changed after the graph was checked"):
+        next(iter(loader))
+
+
+def test_times_that_edges_no_longer_follow_are_refused() -> None:
+    graph = with_times(1, 2, 3)
+    items = gf.ItemSet((torch.arange(1), torch.tensor([9])), names=("seeds", "timestamp"))
+    pipe = gf.ItemSampler(items, batch_size=1).temporal_sample_neighbor(
+        graph, [2], edge_timestamp_attr_name="time", strategy="latest", hop_time="edge"
+    )
+    loader = gf.DataLoader(pipe.to_matrix(), num_workers=0, seed=0)
+    graph.edge_attributes = {"time": torch.tensor([4, 5, 6])}
+    assert next(iter(loader)).matrices[0].times.tolist() == [[5, 6]]
+    graph.edge_attributes = {"time": torch.tensor([6, 5, 4])}
+    with pytest.raises(RuntimeError, match="make a new loader"):
         next(iter(loader))
 
 

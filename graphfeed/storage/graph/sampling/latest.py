@@ -35,7 +35,15 @@ def timed_edges(graph: FusedCSCSamplingGraph, request: SamplingRequest) -> Timed
     edges = TimedEdges(kernel_columns(graph)[0], sources, times, known)
     name = f"edges of sources before {query.edge_timestamp_attr_name}"
     given = graph.edge_attribute(str(query.edge_timestamp_attr_name))
-    (earlier,) = graph.cached(name, (given,), lambda: (count_earlier(edges.indptr, times, sources, times),))
+
+    def count() -> tuple[torch.Tensor]:
+        if not has_latest(graph, request):
+            raise RuntimeError(
+                "the times of the graph were replaced, and edges no longer follow them; make a new loader"
+            )
+        return (count_earlier(edges.indptr, times, sources, times),)
+
+    (earlier,) = graph.cached(name, (given,), count)
     return edges._replace(earlier=earlier)
 
 
