@@ -54,7 +54,7 @@ class DecodeFeatures(Transform, seeded=False, inserted=True, one_to_one=True, ke
 
 def fetch_codes(fetcher: Datapipe) -> tuple[FeatureFetcher, dict[str, Any]] | None:
     """Return a stage that fetches codes, and the features that decode them; None if there are none."""
-    if not isinstance(fetcher, FeatureFetcher) or type(fetcher).__call__ is not FeatureFetcher.__call__:
+    if type(fetcher) is not FeatureFetcher:  # a subclass may change the rows
         return None
     encoded: dict[str, dict[Any, EncodedFeature]] = {}
     for domain, key in fetcher.requests():

@@ -50,9 +50,18 @@ def check_rows(minibatch: Any, cuda: Cuda | None = None) -> None:
     same(minibatch.seed_edge_features["bytes"], features()["bytes"].read(59 - ids))
 
 
+class Doubled(gf.FeatureFetcher):
+    """Changes the rows that it reads."""
+
+    def read(self, *args: Any) -> Any:
+        return {name: 2 * rows for name, rows in super().read(*args).items()}
+
+
 def test_plans_have_these_stages() -> None:
     plain = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(torch.ones(4, 1))})
     others = Work(seeds()).fetch_feature(plain, ["x"]).copy_to("cuda")
+    encoded = gf.BasicFeatureStore({("node", None, "bytes"): features()["bytes"]})
+    own = Doubled(Work(seeds()), encoded, ["bytes"]).copy_to("cuda")
     for pipe, expected in (
         (fetched(Work(seeds())).copy_to("cuda"), "FeatureFetcher Pin CopyTo StreamPrefetch DecodeFeatures"),
         (Work(fetched(Work(seeds())).copy_to("cuda")), "CopyTo StreamPrefetch DecodeFeatures Work"),
@@ -62,6 +71,7 @@ def test_plans_have_these_stages() -> None:
         (fetched(Work(seeds())), ""),
         (fetched(Work(seeds())).copy_to("cpu"), ""),
         (others, "CopyTo StreamPrefetch"),
+        (own, "Doubled Pin CopyTo StreamPrefetch"),
     ):
         for options in (THREADS, PROCESSES):
             planned = make_plan(pipe, options)
