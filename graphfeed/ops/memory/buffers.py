@@ -1,9 +1,10 @@
 """Output buffers that are reused after the last tensor in them dies, since fresh pages cost more than copying."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -192,6 +193,19 @@ def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device
     if known is not None:
         return torch.from_numpy(POOL.empty(shape, known))
     return torch.from_numpy(POOL.empty(size, np.uint8)).view(dtype).reshape(shape)
+
+
+def parts_of(block: NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
+    """Return the parts of a block as tensors.
+
+    They are no views of one tensor: autograd would count a write to one of them as a write to all, and a pickled one
+    would have the whole block.
+    """
+    sizes = list(map(prod, shapes))
+    return [
+        torch.from_numpy(block[end - size : end].reshape(shape))
+        for shape, size, end in zip(shapes, sizes, accumulate(sizes), strict=True)
+    ]
 
 
 def filled(size: int, value: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import accumulate
 from math import prod
 
 import torch
@@ -82,7 +81,7 @@ def gather_unchecked(values: torch.Tensor, index: torch.Tensor, out: torch.Tenso
 
 
 def gather_each(values: Sequence[torch.Tensor], index: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-    """Call `gather_rows` for several tensors, with one buffer for all rows; None if they aren't alike and on the CPU.
+    """Call `gather_rows` for several tensors, with one block of memory; None if they aren't alike and on the CPU.
 
     Example:
         >>> gather_each([torch.eye(2), torch.ones(2, 1)], [torch.tensor([1]), torch.tensor([0, 1])])
@@ -97,11 +96,7 @@ def gather_each(values: Sequence[torch.Tensor], index: Sequence[torch.Tensor]) -
         shapes.append((ids.numel(), *own.shape[1:]))
     if dtype not in buffers.NUMPY_DTYPES:
         return None
-    sizes = list(map(prod, shapes))
-    # Slice a NumPy array: views of one tensor would count in-place changes together, and be pickled as a whole each.
-    whole, ends = buffers.POOL.empty(sum(sizes), buffers.NUMPY_DTYPES[dtype]), accumulate(sizes)
-    parts = [whole[end - size : end].reshape(shape) for end, size, shape in zip(ends, sizes, shapes, strict=True)]
-    rows = list(map(torch.from_numpy, parts))
+    rows = buffers.parts_of(buffers.POOL.empty(sum(map(prod, shapes)), buffers.NUMPY_DTYPES[dtype]), shapes)
     for own, ids, out in zip(values, index, rows, strict=True):
         if out.numel() == 0 or copy_into(own, ids, out):
             check_ids("index", ids, own.shape[0], IndexError)

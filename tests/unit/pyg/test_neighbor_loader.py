@@ -53,6 +53,15 @@ def test_fan_outs_bound_the_in_edges_of_each_node() -> None:
     assert_true(data, batch)
 
 
+def test_edges_may_be_changed_while_nodes_await_a_backward_pass() -> None:
+    batch, table = first(homogeneous(), [3, 2]), torch.ones(NUM_NODES, 2, requires_grad=True)
+    loss = table[batch.n_id].sum()
+    batch.edge_index += 1
+    loss.backward()
+    assert table.grad is not None
+    assert torch.equal(table.grad[:, 0], torch.bincount(batch.n_id, minlength=NUM_NODES).float())
+
+
 def test_without_a_hop_the_seeds_are_alone() -> None:
     several: list[dict[str, Any]] = [
         {}, {"disjoint": True}, {"time_attr": "time"}, {"subgraph_type": "bidirectional"},

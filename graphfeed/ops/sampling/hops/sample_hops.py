@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -266,20 +267,19 @@ def joined_views(arrays: HopArrays, read: Read | torch.Tensor | None) -> JoinedH
     num_edges, added, counts = (bounds[:-1, 1:] - bounds[:-1, :-1]).T.tolist(), known.copy(), known[-1].tolist()
     added[1:] -= known[:-1]
     has_trees = arrays.table.arrays["trees"].size > 0
-    sizes = [size for own in map(sum, num_edges) for size in (2 * own, own)] + counts * (1 + has_trees)
-    out = buffers.POOL.empty(sum(sizes), np.int64)
+    shapes = [shape for own in map(sum, num_edges) for shape in ((2, own), (own,))]
+    shapes += [(count,) for count in counts] * (1 + has_trees)
+    out = buffers.POOL.empty(sum(map(prod, shapes)), np.int64)
     layout.write_joined_hops(
         arrays.relations, arrays.starts, arrays.rows, arrays.nodes, arrays.table, arrays.edges,
         read if isinstance(read, torch.Tensor) else NO_IDS, out,
     )  # fmt: skip
-    # As in `cut_hops`: pickling a view of a tensor would write the whole array.
-    ends = itertools.accumulate(sizes)
-    parts = [torch.from_numpy(out[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
+    parts = buffers.parts_of(out, shapes)
     first, end = 2 * len(num_edges), 2 * len(num_edges) + len(counts)
     return JoinedHops(
         dict(enumerate(parts[first:end])),
         dict(enumerate(added.T.tolist())),
-        {kind: part.view(2, sizes[2 * kind + 1]) for kind, part in enumerate(parts[:first:2])},
+        dict(enumerate(parts[:first:2])),
         dict(enumerate(parts[1:first:2])),
         dict(enumerate(num_edges)),
         dict(enumerate(parts[end:])) if has_trees else None,
