@@ -178,8 +178,11 @@ class PartitionedTrainableFeature(TrainableFeature):
         """Overwrite the rows at `ids`, or all rows, which this rank owns; others are left out. All ranks call it."""
         ids = torch.arange(self.count(), device="cpu") if ids is None else as_ids("ids", ids).cpu()
         check_ids("ids", ids, self.count(), IndexError)
+        value = as_tensor("value", value)
+        if value.shape[:1] != ids.shape:
+            raise ValueError(f"ids and value must have the same length, but have {len(ids)} and {[*value.shape][:1]}")
         chosen, offsets = self._find_own(ids)
-        super().update(as_tensor("value", value)[chosen], offsets)
+        super().update(value[chosen], offsets)
 
     def __repr__(self) -> str:
         kind = dtype_and_shape(self.dtype, torch.Size([self.count(), *self.size()]))
@@ -219,5 +222,5 @@ def catch(work: Callable[[], Result], otherwise: Other) -> tuple[Exception | Non
     """Return an error of some work, or its result."""
     try:
         return None, work()
-    except (ArithmeticError, IndexError, OSError, RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:
         return error, otherwise

@@ -203,7 +203,9 @@ class TrainableFeature(Feature):
                 "no rows were fetched since the last step(); call it once for each mini-batch, after backward(), and "
                 "not under torch.no_grad()"
             )
-        used = [(ids, rows.grad) for ids, rows in self._fetched if rows.grad is not None]
+        # A loss may leave out a type of which a mini-batch has no nodes.
+        found = [(ids, rows.grad if len(rows) else rows.detach()) for ids, rows in self._fetched]
+        used = [(ids, gradient) for ids, gradient in found if gradient is not None]
         if not used:
             raise RuntimeError("the rows that were fetched have no gradients; call backward() of a loss that uses them")
         ids = torch.cat([ids.long() for ids, _ in used]) if len(used) > 1 else used[0][0]

@@ -207,6 +207,34 @@ def test_an_error_of_one_rank_is_raised_on_all_and_changes_nothing(
     in_threads(2, work)
 
 
+def test_a_rank_without_rows_takes_part_in_a_step() -> None:
+    def work(rank: int, peers: Peers) -> None:
+        table, one = in_part(PartBook.from_bounds([0, 0, NUM_ROWS]), peers), alone("Adam")
+        # The loss of the first rank leaves them out.
+        rows = table.fetch(torch.tensor([3, 40][: 2 * rank], dtype=torch.int64))
+        if rank == 1:
+            backward(rows, 1)
+        table.step()
+        backward(one.fetch(torch.tensor([3, 40])), 1)
+        one.step()
+        assert_same(table.read(), one.read())
+
+    in_threads(2, work)
+
+
+def test_any_error_of_one_rank_is_raised_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(rank: int, peers: Peers) -> None:
+        table = in_part(PartBook.from_bounds([0, 30, NUM_ROWS]), peers)
+        backward(table.fetch(torch.arange(9)), 1)
+        if rank == 0:
+            monkeypatch.setattr(table, "_used", lambda: {}["no memory"])
+        check_refused(
+            [(table.step, KeyError, "no memory") if rank == 0 else (table.step, RuntimeError, r"ranks \[0\] failed")]
+        )
+
+    in_threads(2, work)
+
+
 def test_ranks_that_call_otherwise_are_told() -> None:
     def work(rank: int, peers: Peers) -> None:
         table = in_part(assign(NUM_ROWS, "random", 2), peers)
@@ -287,6 +315,7 @@ def test_owners_set_rows_and_wrong_uses_are_named() -> None:
             [
                 (lambda: table.load_state_dict(table.state_dict()), NotImplementedError, r"use save\(\) and load\(\)"),
                 (lambda: table.update(torch.ones(1, DIM), torch.tensor([NUM_ROWS])), IndexError, "0 .. 119"),
+                (lambda: table.update(torch.ones(2, DIM), torch.tensor([1])), ValueError, r"have 1 and \[2\]"),
                 (lambda: gf.cpu_cached_feature(table, 100), TypeError, "can't be cached"),
                 (lambda: in_part(PartBook.from_bounds([0, 1, 2, 3]), peers), ValueError, "there are 3 parts"),
             ]
