@@ -15,8 +15,8 @@ from graphfeed.ingest.dataset.spec import EdgeTable
 from graphfeed.ingest.dataset.values import Check, ids, numbers, rule
 from graphfeed.ingest.queries import entries
 from graphfeed.ingest.queries import numbers as sql_of
-from graphfeed.ingest.queries.columns import is_integer, is_missing
-from graphfeed.ingest.tables.arrow_types import is_text
+from graphfeed.ingest.queries.columns import integer_of_float, is_integer, is_missing
+from graphfeed.ingest.tables.arrow_types import arrow, is_text
 from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Relation, TableColumn
 from graphfeed.ingest.tables.table import TableSource
@@ -65,6 +65,11 @@ def rows_of_edges(engine: Engine, relation: Relation, table: EdgeTable, ends: Se
         return relation
     column, (number, described) = relation.columns[table.destination, True], ends[1]
     missing = is_missing(column.sql) if column.raw or is_text(column.type) else f"{column.sql} IS NULL"
+    if not column.raw and arrow().types.is_floating(column.type):
+        # pandas stores integers as floats if some are missing.
+        missing = f"({missing} OR isnan({column.sql}))"
+        column = replace(column, sql=integer_of_float(column.sql), type=arrow().int64(), text=column.shown)
+        relation = replace(relation, columns={**relation.columns, (table.destination, True): column})
     if described.get("left_out"):
         missing += f" OR {entries.is_left_out(number, ids(column, described['texts']).sql)}"
     return relation.filtered(engine, f"NOT ({missing})")

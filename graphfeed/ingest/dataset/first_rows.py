@@ -4,7 +4,7 @@ from typing import Any
 
 from graphfeed.ingest.queries.files import json_rows, typed_csv_rows
 from graphfeed.ingest.tables.arrow_types import arrow, as_plain
-from graphfeed.ingest.tables.engine import SAFE, duckdb
+from graphfeed.ingest.tables.engine import connect
 from graphfeed.ingest.tables.table import CSV, EDGE_LISTS, NDJSON, PARQUET, TableSource, naming
 
 COUNT = 10_000
@@ -37,7 +37,7 @@ def first_rows(source: TableSource) -> Any:
 
 def found_by(query: str) -> Any:
     """Return the result of a query of a file as an Arrow table."""
-    with duckdb().connect(config=SAFE) as connection:
+    with connect() as connection:
         return connection.sql(query).to_arrow_table()
 
 

@@ -11,7 +11,7 @@ from graphfeed.ingest.dataset.task_table import TaskTable
 from graphfeed.ingest.queries import entries, files
 from graphfeed.ingest.queries.columns import plain
 from graphfeed.ingest.tables.arrow_types import arrow, is_arrow_number, is_text, plain_type
-from graphfeed.ingest.tables.engine import SAFE, duckdb, translated
+from graphfeed.ingest.tables.engine import connect, translated
 from graphfeed.ops.arguments import brief, checked, nearest
 from graphfeed.ops.process import import_optional, install_hint
 from graphfeed.storage.datasets import Section, load_yaml
@@ -144,7 +144,7 @@ class Table:
     def have_few_values(self, columns: list[str]) -> Iterator[bool]:
         """Yield for each column of strings whether its values can be categories."""
         rows = files.parquet_rows([self.path], len(self.names))
-        with translated(), duckdb().connect(config=SAFE) as connection:
+        with translated(), connect() as connection:
             for column in columns:
                 value = plain(f"c{self.names.index(column)}", self.columns[column])
                 distinct = entries.distinct_values(value, rows, MOST_CLASSES + 1)

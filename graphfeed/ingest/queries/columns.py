@@ -79,6 +79,12 @@ def is_missing(column: str) -> str:
     return f"coalesce({column} IN {literal(MISSING_TEXTS)}, true)".replace("[", "(").replace("]", ")")
 
 
+def integer_of_float(column: str) -> str:
+    """Return SQL for the integer that a float stands for; the lowest one if it is a fraction, or may be rounded."""
+    whole = f"{column} = trunc({column}) AND abs({column}) < 2^53"
+    return f"CASE WHEN {whole} THEN TRY_CAST({column} AS BIGINT) ELSE '-9223372036854775808'::BIGINT END"
+
+
 def is_integer(column: str) -> str:
     """Return SQL for whether a string has the canonical form of an integer: not 007, +7 or 1e3."""
     return f"(TRY_CAST({column} AS BIGINT)::VARCHAR = {column})"

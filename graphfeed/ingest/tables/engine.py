@@ -3,7 +3,7 @@
 import errno
 import os
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -31,6 +31,14 @@ def duckdb() -> Any:
     return import_optional("duckdb", "reading tables", install_hint("arrow"))
 
 
+def connect(*args: Any, config: Mapping[str, Any] = SAFE, **options: Any) -> Any:
+    """Open a connection that finds NaN in Parquet files."""
+    connection = duckdb().connect(*args, config={**config}, **options)
+    # The least and largest values that these files state don't count NaN, so queries for it would skip them.
+    connection.execute("SET GLOBAL parquet_can_have_nan = true")
+    return connection
+
+
 class Engine:
     """A connection to a file of tables."""
 
@@ -43,7 +51,7 @@ class Engine:
         self.threads = max(min(available_cores(), (memory + BESIDE) // THREAD_BYTES), 1)
         settings["threads"] = self.threads
         with translated():
-            self.connection = duckdb().connect(str(file), read_only=read_only, config=settings)
+            self.connection = connect(str(file), read_only=read_only, config=settings)
             # DuckDB's bar would interrupt a program's output. Without widgets, a notebook has none: an error here.
             with suppress(duckdb().Error):
                 self.connection.execute("SET enable_progress_bar_print = false")

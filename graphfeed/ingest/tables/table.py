@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from graphfeed.ingest.queries.columns import DATE
 from graphfeed.ingest.queries.files import json_rows
 from graphfeed.ingest.tables.arrow_types import arrow, as_integers, as_plain, json_type, plain_type
-from graphfeed.ingest.tables.engine import SAFE, duckdb
+from graphfeed.ingest.tables.engine import connect
 from graphfeed.ingest.tables.text_rows import csv_reader, open_text
 from graphfeed.ingest.tfrecord.tfrecord_table import find_columns, has_records, read_example_columns
 from graphfeed.ops.arguments import brief
@@ -186,7 +186,7 @@ class TableSource:
             if not any(map(bytes.strip, lines)):
                 raise ValueError("it has no lines")
         known = self.connection
-        with duckdb().connect(config=SAFE) if known is None else nullcontext(known) as connection:
+        with connect() if known is None else nullcontext(known) as connection:
             found = connection.execute(f"FROM {json_rows(self.source)} LIMIT 0").description
         return arrow().schema([(name, json_type(str(kind))) for name, kind, *_ in found])
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -106,6 +107,17 @@ def test_nodes_that_edges_name_by_row_keep_their_names(tmp_path: Path) -> None:
             assert dataset.ids("n").find(asked).tolist() == [2, 1, 0]
         assert edges_of(dataset, "n:r:n") == sorted(zip(names, names[1:] + names[:1], strict=True))
     assert main(["inspect", str(tmp_path / "ann")]) == 0
+
+
+def test_nan_in_parquet_is_found_although_statistics_of_the_file_leave_it_out(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.parquet"
+    pq.write_table(pa.table({"x": [1.0, float("nan"), 3.0], "y": [2.0, float("nan"), 0.0]}), path)
+    edges = {"n:r:n": EdgeTable([{"source": 0, "destination": 2}])}
+    dataset = build_dataset(Spec(edges, {"n": NodeTable(path, {"x": "x"}, label="y", missing=0)}))
+    assert dataset.feature.read("node", "n", "x").flatten().tolist() == [1, 0, 3]
+    assert dataset.tasks[0].train_set.by_type["n"][:][0].tolist() == [0, 2]
+    with pytest.raises(ValueError, match=r"nodes\.parquet, row 1: x is nan, which has NaN"):
+        build_dataset(Spec(edges, {"n": NodeTable(path, {"x": "x"})}))
 
 
 def test_several_nodes_may_have_one_name_but_each_must_have_one(tmp_path: Path) -> None:

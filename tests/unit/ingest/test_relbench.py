@@ -116,6 +116,17 @@ def test_units_of_time_give_the_same_bytes(tmp_path: Path) -> None:
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_keys_may_be_floats_as_pandas_saves_them_if_some_are_missing(tmp_path: Path, missing: Any) -> None:
+    tables = write_shop(tmp_path)
+    before = build_dataset(from_relbench(tmp_path), tmp_path / "before").yaml_data["checksums"]
+    for name, kind in (("user", pa.float64()), ("item", pa.float32())):
+        keys = [missing if key is None else float(key) for key in tables["orders"][name].to_pylist()]
+        tables["orders"][name] = pa.array(keys, kind)
+    write_table(tmp_path / "db/orders.parquet", tables["orders"])
+    assert build_dataset(from_relbench(tmp_path), tmp_path / "after").yaml_data["checksums"] == before
+
+
 def test_later_rows_are_kept_if_asked_for(tmp_path: Path) -> None:
     tables = write_shop(tmp_path)
     at = tables["orders"]["at"]
@@ -167,6 +178,16 @@ def orders(**changes: Any) -> dict[str, Any]:
         ("orders", {"user": None}, r"orders\.parquet has no column 'user', named in .*manifest\.yaml"),
         ("users", {"joined": None}, r"users\.parquet has no column 'joined'"),
         ("orders", {"user": [40] * 300}, r"orders\.parquet, row \d+: user is 40, but no row|which is out of range"),
+        (
+            "orders",
+            {"user": pa.array([1.0, 2.5] * 150)},
+            r"orders\.parquet, row 1: user is 2\.5, which is out of range",
+        ),
+        (
+            "orders",
+            {"user": pa.array([2.0**60] * 300)},
+            r"orders\.parquet, row \d+: user is 1\.15\d+e\+18, which is out",
+        ),
         ("orders", {"at": [str(row) for row in range(300)]}, r"orders\.parquet: at must be a time, but the column is"),
         ("users", {"uid": [*range(29), 3]}, r"users\.parquet, row \d+: uid is 3, which an earlier row already has"),
     ],
