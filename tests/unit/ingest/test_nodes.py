@@ -113,7 +113,7 @@ def test_nan_in_parquet_is_found_although_statistics_of_the_file_leave_it_out(tm
     path = tmp_path / "nodes.parquet"
     pq.write_table(pa.table({"x": [1.0, float("nan"), 3.0], "y": [2.0, float("nan"), 0.0]}), path)
     edges = {"n:r:n": EdgeTable([{"source": 0, "destination": 2}])}
-    dataset = build_dataset(Spec(edges, {"n": NodeTable(path, {"x": "x"}, label="y", missing=0)}))
+    dataset: Any = build_dataset(Spec(edges, {"n": NodeTable(path, {"x": "x"}, label="y", missing=0)}))
     assert dataset.feature.read("node", "n", "x").flatten().tolist() == [1, 0, 3]
     assert dataset.tasks[0].train_set.by_type["n"][:][0].tolist() == [0, 2]
     with pytest.raises(ValueError, match=r"nodes\.parquet, row 1: x is nan, which has NaN"):
