@@ -222,6 +222,9 @@ def row_calls() -> dict[str, Call]:
         "clear_policy": Call(with_policy(ops.clear_policy), {"policy": "lru"}),
         "clear_sets": Call(lambda capacity: ops.clear_sets(ops.new_sets(capacity)), {"capacity": 70}),
         "decode_halves": Call(ops.decode_halves, {"values": values.half(), "index": places}),
+        "decode_own_scales": Call(
+            ops.decode_own_scales, {"codes": torch.zeros(5, 12).byte(), "index": places, "bits": 8, "columns": 4}
+        ),
         "decode_rows": Call(ops.decode_rows, coded),
         "draw_rows": Call(ops.draw_rows, {"rows": torch.zeros(3, 2), "ids": torch.arange(3), "key": 5, "bound": 0.5}),
         "find_keys": Call(with_policy(ops.find_keys), {"policy": "s3-fifo", "keys": INDICES}),

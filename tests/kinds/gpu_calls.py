@@ -102,10 +102,16 @@ def calls_on_rows(inputs: Inputs) -> dict[str, Call]:
     for width, dtype in ((1, torch.float32), (3, torch.uint8), (40, torch.float16), (100, torch.float32)):
         tables.append(torch.arange(2000 * width).reshape(2000, width).to(dtype))
     copied = [{"source": table, "out": torch.zeros(50, *table.shape[1:], dtype=table.dtype)} for table in tables]
-    coded = [
+    coded: list[dict[str, Any]] = [
         {"codes": (tables[3].int() % 251)[:, :width].byte().contiguous(), "bits": bits,
          "scale": torch.linspace(-1, 1.7, columns), "offset": torch.linspace(0.1, 7, columns)}
         for width, bits, columns in ((100, 8, 100), (3, 8, 3), (66, 8, 66), (100, 4, 199), (1, 4, 1), (50, 4, 100))
+    ]  # fmt: skip
+    factors = torch.stack([torch.linspace(-1, 1.7, 2000), torch.linspace(0.1, 7, 2000)], 1)
+    own_scales = [
+        {"codes": torch.cat([own["codes"], factors.to(kind).view(torch.uint8)], 1),
+         "bits": own["bits"], "columns": own["scale"].numel()}
+        for own in coded for kind in [torch.float32 if own["bits"] == 8 else torch.float16]
     ]  # fmt: skip
     places = torch.arange(0, inputs.indices.numel(), 5)
     sets, asked = rows.new_sets(100), [torch.unique(inputs.indices[50 * part :][:200]) for part in range(4)]
@@ -119,6 +125,9 @@ def calls_on_rows(inputs: Inputs) -> dict[str, Call]:
         "gather_rows": Call(
             rows.gather_rows, {"values": tables[0], "index": index}, [{"values": table} for table in tables],
             over_the_bus=("values",),
+        ),
+        "decode_own_scales": Call(
+            rows.decode_own_scales, {"index": index, **own_scales[0]}, own_scales, over_the_bus=("codes",),
         ),
         "decode_rows": Call(
             rows.decode_rows, {"index": index, **coded[0]}, coded, over_the_bus=("codes",),

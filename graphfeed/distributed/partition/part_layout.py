@@ -40,8 +40,8 @@ KEY_LENGTHS = {
 Key: TypeAlias = tuple[str | None, ...]
 """The name of an attribute, the type of edge parts, the key of a feature, or that of an encoding with the name of
 an array; otherwise empty."""
-LAYOUT = "layout"
-"""Name of an array of an encoding: the number of bits, and the shape of a row."""
+CODING = "coding"
+"""Name of an array of an encoding: the other arguments of the feature, as JSON."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """Opens parts that `write_partition` wrote: reads their metadata, and memory-maps all arrays."""
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -13,8 +13,8 @@ from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.part_layout import (
     ATTRIBUTES,
+    CODING,
     KEY_LENGTHS,
-    LAYOUT,
     Key,
     PartitionMetadata,
     check_identity,
@@ -27,8 +27,8 @@ from graphfeed.distributed.partitioned_feature import PartitionedFeature, served
 from graphfeed.distributed.pyg.partition_pyg_layout import PyGLayout
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops.arguments import checked
-from graphfeed.storage import BasicFeatureStore, EncodedFeature, Feature, FeatureKey, TorchBasedFeature
-from graphfeed.storage.features import wrap_stored
+from graphfeed.storage import BasicFeatureStore, Feature, FeatureKey, TorchBasedFeature
+from graphfeed.storage.features import open_codes, wrap_stored
 from graphfeed.storage.graph import FusedCSCSamplingGraph, check_shapes, to_type_dict
 from graphfeed.storage.memory import has_stamp
 
@@ -163,9 +163,8 @@ def with_features(graph: GraphPart, arrays: Mapping[str, Mapping[Key, torch.Tens
         feature_key = FeatureKey._make(key)
         features[feature_key] = StoredRows(rows)
         if key in codings:
-            bits, *size = codings[key][LAYOUT].tolist()
-            given: dict[str, Any] = {name: own for name, own in codings[key].items() if name != LAYOUT}
-            features[feature_key] = EncodedFeature(features[feature_key], bits, size=tuple(size), **given)
+            coding = json.loads(bytes(codings[key].pop(CODING).numpy()))
+            features[feature_key] = open_codes(features[feature_key], coding, codings[key])
         if feature_key.domain != "graph":
             books[feature_key] = of_type[feature_key[:2]]
     return StoredPart(graph, BasicFeatureStore(features), books)

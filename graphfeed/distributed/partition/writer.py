@@ -1,6 +1,7 @@
 """Writes a partitioned graph with its features to a folder (layout: `part_layout`), task by task."""
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -18,8 +19,8 @@ from numpy.typing import NDArray
 from graphfeed.distributed.edge_positions import edge_positions, pieces_of
 from graphfeed.distributed.part_book import smallest_dtype
 from graphfeed.distributed.partition.part_layout import (
+    CODING,
     FILE_NAME,
-    LAYOUT,
     VERSION,
     ArrayEntry,
     Key,
@@ -243,8 +244,9 @@ def partition_key(
         feature = stored_rows(given)
         if not isinstance(feature, DiskBasedFeature):
             return None
-        for name, values in given.arrays().items() if isinstance(given, EncodedFeature) else ():
-            digest.update(repr((name, given.size(), values.tolist())).encode())
+        if isinstance(given, EncodedFeature):
+            arrays = {name: values.tolist() for name, values in given.arrays().items()}
+            digest.update(repr((given.coding(), arrays)).encode())
         # The identity of a file and its modification time stand for its content.
         state = os.stat(feature.path)
         digest.update(repr((key, feature.path, state.st_ino, state.st_size, state.st_mtime_ns)).encode())
@@ -284,8 +286,8 @@ class PartitionWriter:
         for number, (key, given) in enumerate(features.items()):
             feature = stored_rows(given)
             if isinstance(given, EncodedFeature):
-                layout = torch.tensor([given.bits, *given.size()], device="cpu")
-                for name, values in {LAYOUT: layout, **given.arrays()}.items():
+                layout = torch.frombuffer(bytearray(json.dumps(given.coding()).encode()), dtype=torch.uint8)
+                for name, values in {CODING: layout, **given.arrays()}.items():
                     whole[Target(None, "encoding", (*key, name), len(whole))] = values
             if key.domain == "graph":
                 whole[Target(None, "feature", key, number)] = feature.read()

@@ -52,13 +52,53 @@ def decode_rows(
         )
     scale, offset = scale.resolve_neg().contiguous(), offset.resolve_neg().contiguous()
     if not (codes.is_cpu and index.is_cpu):
-        taken = gather_rows(codes, index)
-        if bits == 4:
-            taken = torch.stack([taken & 15, taken // 16], 2).flatten(1).narrow(1, 0, columns)
         # By torch, because kernels that CuPy compiles count the smallest floats as 0.
-        return taken.float().mul_(scale).add_(offset)
+        return unpacked(gather_rows(codes, index), bits, columns).mul_(scale).add_(offset)
     words = [scale.data_ptr(), columns, offset.data_ptr(), columns]
     return decode(CODES[bits], "codes", codes, index, words, columns)
+
+
+def decode_own_scales(codes: torch.Tensor, index: torch.Tensor, bits: int, columns: int) -> torch.Tensor:
+    """Return rows of codes with a scale and an offset of each row, like `decode_rows`, in the format of FBGEMM.
+
+    Args:
+        codes: uint8, shape (rows, bytes). After its codes, a row has its scale and its offset, little-endian: float32
+            for 8 bits, and float16 for 4 bits.
+        index: As for `decode_rows`.
+        bits: Size of a code: 8 or 4.
+        columns: Numbers per row.
+
+    Raises:
+        ValueError: The shapes don't fit each other, `bits` is another number, or a tensor is on another device.
+
+    Example:
+        >>> scales = torch.tensor([0.5, 1.0]).view(torch.uint8)
+        >>> codes = torch.cat([torch.tensor([0, 255]).byte(), scales])[None]
+        >>> decode_own_scales(codes, torch.tensor([0]), 8, 2).tolist()
+        [[1.0, 128.5]]
+    """
+    if bits not in CODES:
+        raise ValueError(f"bits must be 8 or 4, but is {bits!r:.40}")
+    check_matrix("codes", codes, (torch.uint8,))
+    code_bytes = (columns * bits + 7) // 8
+    if codes.shape[1] != code_bytes + bits:
+        raise ValueError(
+            f"codes must have {code_bytes + bits} bytes per row for {columns} columns with their scale and offset, but "
+            f"has {codes.shape[1]}"
+        )
+    if codes.is_cpu and index.is_cpu:
+        return decode("decode_own_scales", "codes", codes, index, [bits, columns], columns)
+    taken = gather_rows(codes, index)
+    factors = taken.narrow(1, code_bytes, bits).contiguous().view(torch.float32 if bits == 8 else torch.float16).float()
+    scale, offset = factors.narrow(1, 0, 1), factors.narrow(1, 1, 1)
+    return unpacked(taken.narrow(1, 0, code_bytes), bits, columns).mul_(scale).add_(offset)
+
+
+def unpacked(codes: torch.Tensor, bits: int, columns: int) -> torch.Tensor:
+    """Return codes as float32, one per column."""
+    if bits == 4:
+        codes = torch.stack([codes & 15, codes // 16], 2).flatten(1).narrow(1, 0, columns)
+    return codes.float()
 
 
 def decode_halves(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,14 +18,17 @@ from graphfeed.storage.datasets.folder_writing import process_lock
 from graphfeed.storage.datasets.metadata import FILE_NAME, read_yaml
 from graphfeed.storage.datasets.on_disk_dataset import open_in_files
 from graphfeed.storage.datasets.preprocess import LOCK
-from graphfeed.storage.features.encoded_feature import EncodedFeature, encode
+from graphfeed.storage.features.encode import encode
+from graphfeed.storage.features.encoded_feature import EncodedFeature
 from graphfeed.storage.memory import map_new_npy
 
 BITS: dict[str, int | torch.dtype] = {"4": 4, "8": 8, "float16": torch.float16}
 """Choices of the command. NumPy's files can't store bfloat16."""
 
 
-def encode_dataset(folder: str | os.PathLike[str], feature: str, bits: int | torch.dtype) -> list[EncodedFeature]:
+def encode_dataset(
+    folder: str | os.PathLike[str], feature: str, bits: int | torch.dtype, per: Literal["column", "row"] = "column"
+) -> list[EncodedFeature]:
     """Write the codes of a feature, of each type that has it, next to the preprocessed files, and name them there.
 
     The rows are read in parts, and stay where they are. Preprocessing again uses them instead of the codes.
@@ -51,7 +54,7 @@ def encode_dataset(folder: str | os.PathLike[str], feature: str, bits: int | tor
             stem = f"{entry['domain']}_{number}_{bits if isinstance(bits, int) else 16}_bits"
             codes = path.parent / f"{stem}_codes.npy"
             try:
-                encoded.append(encode(rows, bits, partial(new_array, codes)))
+                encoded.append(encode(rows, bits, per, new=partial(new_array, codes)))
                 sync_file(codes)
                 files = {}
                 for name, array in encoded[-1].arrays().items():
@@ -63,7 +66,7 @@ def encode_dataset(folder: str | os.PathLike[str], feature: str, bits: int | tor
             replaced = str(entry["path"]).removeprefix(f"{PROCESSED}/")
             entry |= {"format": "numpy", "path": codes.relative_to(root).as_posix()}
             named = {name: file.relative_to(root).as_posix() for name, file in files.items()}
-            entry["encoding"] = {"bits": encoded[-1].bits, "size": list(rows.size()), **named}
+            entry["encoding"] = {**encoded[-1].coding(), **named}
             if "checksums" in data:
                 data["checksums"].pop(replaced, None)
                 data["checksums"] |= {file.name: checksum(file) for file in (codes, *files.values())}
@@ -92,8 +95,9 @@ def add_encode_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="the folder of an OnDiskDataset")
     parser.add_argument("--feature", required=True, help="its name; of all types that have it")
     parser.add_argument("--bits", choices=BITS, default="8", help="size of each number (default: 8)")
+    parser.add_argument("--per", choices=("column", "row"), default="column", help="scales of codes (default: column)")
 
 
 def run_encode(options: Any) -> None:
-    for feature in encode_dataset(options.folder, options.feature, BITS[options.bits]):
+    for feature in encode_dataset(options.folder, options.feature, BITS[options.bits], options.per):
         sys.stdout.write(f"{feature!r}\n")

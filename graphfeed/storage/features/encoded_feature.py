@@ -1,18 +1,15 @@
 """A feature whose rows are stored as codes of a few bits and decoded on read."""
 
 import copy
-import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 
 from graphfeed.ops import is_gpu, is_readable
 from graphfeed.ops.arguments import as_ids, brief, check_vector, checked
-from graphfeed.ops.memory import buffers
-from graphfeed.ops.process import current_limits
-from graphfeed.ops.rows import decode_halves, decode_rows
+from graphfeed.ops.rows import decode_halves, decode_own_scales, decode_rows
 from graphfeed.storage.features.feature import (
     DeferredRead,
     Feature,
@@ -24,10 +21,11 @@ from graphfeed.storage.features.feature import (
 from graphfeed.storage.memory.shareable import Shareable
 
 HALVES = (torch.float16, torch.bfloat16)
+DTYPES = (torch.float32, torch.bfloat16)
 
 
 class EncodedFeature(Shareable, Feature):
-    """A feature of float32 rows, each number of which is stored in 4, 8 or 16 bits.
+    """A feature of rows of float32 or bfloat16, each number of which is stored in 4, 8 or 16 bits.
 
     Codes of 8 or 4 bits have a scale and an offset for each column: a number is `code * scale + offset`. Rows are
     decoded as they are gathered, so a read copies a fraction of the bytes. `Feature.encode` creates such a feature, and
@@ -38,9 +36,12 @@ class EncodedFeature(Shareable, Feature):
         stored: The codes. For 8 bits, uint8 of shape (rows, columns); for 4 bits, uint8 with two codes per byte, the
             low nibble first; or rows of float16 or bfloat16.
         bits: Size of a code: 8, 4, or 16 for float16 and bfloat16.
-        scale: float32, one number per column; none for 16 bits.
+        scale: float32, one number per column; none for 16 bits, and with `per="row"`.
         offset: Like `scale`.
         size: Shape of a row; one dimension by default.
+        per: With "row", each row has its own scale and offset at its end, as in FBGEMM: float32 for 8 bits, and float16
+            for 4 bits.
+        dtype: torch.float32 or torch.bfloat16, to which decoded rows are rounded.
         bound: Largest absolute error of each column, float32, if it is known.
 
     Raises:
@@ -67,6 +68,8 @@ class EncodedFeature(Shareable, Feature):
         *,
         size: torch.Size | tuple[int, ...] | None = None,
         bound: torch.Tensor | None = None,
+        per: Literal["column", "row"] = "column",
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         kind = row_type(stored)
         if bits not in (4, 8, 16):
@@ -74,17 +77,26 @@ class EncodedFeature(Shareable, Feature):
         if kind not in (HALVES if bits == 16 else (torch.uint8,)):
             wanted = "float16 or bfloat16" if bits == 16 else "uint8"
             raise TypeError(f"stored must have rows of {wanted} for {bits} bits, but has {kind}")
-        if bits == 16 and not (scale is None and offset is None):
-            raise ValueError("scale and offset are for 4 or 8 bits; leave them out, since numbers of 16 bits have none")
-        if bits != 16 and (scale is None or offset is None):
-            raise ValueError(f"codes of {bits} bits need scale and offset; give one number per column")
+        if per not in ("column", "row"):
+            raise ValueError(f"per must be 'column' or 'row', but is {brief(per)}")
+        if dtype not in DTYPES:
+            raise ValueError(f"dtype must be torch.float32 or torch.bfloat16, but is {dtype}")
+        if (bits == 16 or per == "row") and not (scale is None and offset is None):
+            raise ValueError(
+                "scale and offset are for 4 or 8 bits per column; leave them out, since these rows have none"
+            )
+        if bits != 16 and per == "column" and (scale is None or offset is None):
+            raise ValueError(f"codes of {bits} bits need scale and offset; give one number per column, or per='row'")
+        if bits != 16 and per == "row" and size is None:
+            raise ValueError("codes with a scale per row need size; give the shape of a row")
         self.stored = stored
         """The feature of the codes."""
-        self.bits = bits
+        self.bits, self.per, self._dtype = bits, per, dtype
         self._scale, self._offset = scale, offset
         self._on_gpus: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
         columns = stored.size().numel() if scale is None else scale.numel()
         self._size = torch.Size((columns,) if size is None else size)
+        columns = self._size.numel() if per == "row" and bits != 16 else columns
         if self._size.numel() != columns:
             raise ValueError(f"size {tuple(self._size)} must have as many numbers as there are columns: {columns}")
         if bound is not None and bound.numel() != columns:
@@ -98,8 +110,10 @@ class EncodedFeature(Shareable, Feature):
         """Return the rows of some codes, at an index, or all in order, on the device of the index or the codes."""
         if index is None:
             index = torch.arange(codes.shape[0], device=codes.device)
-        if self._scale is None or self._offset is None:
+        if self.bits == 16:
             rows = decode_halves(codes.reshape(codes.shape[0], self._size.numel()), index)
+        elif self._scale is None or self._offset is None:
+            rows = decode_own_scales(codes, index, self.bits, self._size.numel())
         else:
             factors = self._scale, self._offset
             if not index.is_cpu:
@@ -107,19 +121,7 @@ class EncodedFeature(Shareable, Feature):
                     self._on_gpus[index.device] = self._scale.to(index.device), self._offset.to(index.device)
                 factors = self._on_gpus[index.device]
             rows = decode_rows(codes, index, self.bits, *factors)
-        return rows.view(index.numel(), *self._size)
-
-    def encode_rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the codes of some rows, float64, shape (rows, columns), which must be in the range of each column."""
-        if self._scale is None or self._offset is None:
-            return rows.to(row_type(self.stored)).reshape(len(rows), *self._size)
-        scale = self._scale.double()
-        codes = (rows - self._offset) / torch.where(scale > 0, scale, 1.0)
-        packed = codes.round_().clamp_(0, (1 << self.bits) - 1).to(torch.uint8)
-        if self.bits == 4:
-            padded = torch.nn.functional.pad(packed, (0, packed.shape[1] % 2))
-            packed = padded[:, ::2] | padded[:, 1::2] << 4
-        return packed
+        return rows.view(index.numel(), *self._size).to(self._dtype)
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids`, float32, or all rows if None.
@@ -162,6 +164,11 @@ class EncodedFeature(Shareable, Feature):
         check_vector("ids", ids)
         return ids
 
+    def coding(self) -> dict[str, Any]:
+        """Return the arguments that are not arrays, as JSON types; those with other values than by default."""
+        found = {"bits": self.bits, "size": [*self._size], "per": self.per, "dtype": dtype_name(self._dtype)}
+        return {key: value for key, value in found.items() if value not in ("column", "float32")}
+
     def arrays(self) -> dict[str, torch.Tensor]:
         """Return the arrays with one number per column: "scale", "offset" and "bound", except those that are None."""
         found = {"scale": self._scale, "offset": self._offset, "bound": self.bound}
@@ -177,8 +184,8 @@ class EncodedFeature(Shareable, Feature):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of decoded rows: float32."""
-        return torch.float32
+        """The dtype of decoded rows."""
+        return self._dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
         """Raise a NotImplementedError: codes are only read."""
@@ -258,13 +265,27 @@ class EncodedFeature(Shareable, Feature):
         num_bytes = self.count() * self.stored.size().numel() * row_type(self.stored).itemsize
         # A row without numbers has no error.
         most = "unknown" if self.bound is None else f"at most {max(self.bound.tolist(), default=0.0):.3g}"
-        return f"{self.bits} bits, {num_bytes:,} bytes, error {most}"
+        each = " per row" if self.per == "row" else ""
+        return f"{self.bits} bits{each}, {num_bytes:,} bytes, error {most}"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_on_gpus": {}}
 
     def __repr__(self) -> str:
-        return f"EncodedFeature(float32{[self.count(), *self._size]}, {self.describe_codes()})"
+        kind = dtype_and_shape(self._dtype, torch.Size([self.count(), *self._size]))
+        return f"EncodedFeature({kind}, {self.describe_codes()})"
+
+
+def open_codes(stored: Feature, coding: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]) -> EncodedFeature:
+    """Return the feature of some codes, with the values that `coding` and `arrays` returned."""
+    given: dict[str, Any] = {**coding, **arrays}
+    if "dtype" in given:
+        given["dtype"] = getattr(torch, str(given["dtype"]), None)
+    return EncodedFeature(stored, **given)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def stored_rows(feature: Feature) -> Feature:
@@ -276,81 +297,3 @@ def wrap_stored(feature: Feature, wrap: Callable[[Feature], Feature]) -> Feature
     """Return a feature that reads through `wrap(rows)`, such as a cache. If rows are codes, it decodes them last."""
     wrapped = wrap(stored_rows(feature))
     return feature.with_stored(wrapped) if isinstance(feature, EncodedFeature) else wrapped
-
-
-def in_memory(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return buffers.empty_long_lived(shape, dtype, buffers.CPU)
-
-
-def encode(feature: Feature, bits: int | torch.dtype, new: Callable[..., torch.Tensor] = in_memory) -> EncodedFeature:
-    """Encode all rows of a feature into a tensor that `new(shape, dtype)` returns; see `Feature.encode`."""
-    if bits not in (4, 8, *HALVES):
-        raise ValueError(f"bits must be 4, 8, torch.float16 or torch.bfloat16, but is {brief(bits)}")
-    if not row_type(feature).is_floating_point:
-        raise TypeError(
-            f"rows must be floats, but are {row_type(feature)}; convert them with .float(), then encode them"
-        )
-    count, columns, size = feature.count(), feature.size().numel(), feature.size()
-    scale = offset = None
-    if isinstance(bits, int):
-        scale, offset = find_scale(feature, (1 << bits) - 1)
-        codes = new((count, (columns * bits + 7) // 8), torch.uint8)
-    else:
-        codes = new((count, *size), bits)
-    bound = torch.zeros(columns, dtype=torch.float64, device="cpu")
-    stored = TorchBasedFeature(codes, feature.metadata())
-    encoded = EncodedFeature(stored, bits if isinstance(bits, int) else 16, scale, offset, size=size)
-    for begin, rows in parts_of(feature):
-        part = encoded.encode_rows(rows)
-        errors = (encoded.decode(part).reshape(rows.shape) - rows).abs()
-        # Both float16 and bfloat16 have infinity and NaN. The difference of two of them is NaN.
-        errors.masked_fill_(~rows.isfinite(), 0.0)
-        refuse_first(errors.isinf(), rows, begin, f"beyond the range of {bits}; use torch.bfloat16, or 8 bits")
-        codes[begin : begin + len(rows)] = part
-        bound = torch.maximum(bound, errors.amax(0))
-    # Rounded up, because float32 and the differences above are rounded.
-    above = torch.nextafter(bound.float(), torch.full_like(bound, math.inf, dtype=torch.float32))
-    encoded.bound = torch.where(bound > 0, above, 0.0)
-    return encoded
-
-
-def parts_of(feature: Feature) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yield the first id and the rows of each part of a feature, float64, shape (rows, columns)."""
-    count, columns = feature.count(), feature.size().numel()
-    step = max(current_limits().part_values // max(columns, 1), 1)
-    for begin in range(0, count, step):
-        rows = feature.read(torch.arange(begin, min(begin + step, count), device="cpu"))
-        yield begin, rows.cpu().double().reshape(len(rows), columns)
-
-
-def find_scale(feature: Feature, most: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the scale and the offset of each column, with which its numbers have codes in `0 .. most`."""
-    lows, highs = [], []
-    for begin, rows in parts_of(feature):
-        refuse_first(
-            ~rows.isfinite(), rows, begin, "which has no code; replace it, or use torch.bfloat16, which keeps it"
-        )
-        lows.append(rows.amin(0))
-        highs.append(rows.amax(0))
-    if not lows:
-        nothing = torch.zeros(feature.size().numel(), device="cpu")
-        return nothing, nothing.clone()
-    low, high = torch.stack(lows).amin(0), torch.stack(highs).amax(0)
-    scale, offset = ((high - low) / most).float(), low.float()
-    # A scale near the smallest float32 may be rounded down too much.
-    scale = torch.where(high - low > (most + 0.5) * scale.double(), torch.nextafter(scale, scale + 1), scale)
-    wide = ~(most * scale + offset.abs()).isfinite()
-    if wide.any():
-        column = int(wide.nonzero()[0])
-        raise ValueError(
-            f"column {column} of the rows has numbers from {float(low[column]):.3g} to {float(high[column]):.3g}, too "
-            "far apart for float32; divide them by a constant"
-        )
-    return scale, offset
-
-
-def refuse_first(wrong: torch.Tensor, rows: torch.Tensor, begin: int, why: str) -> None:
-    """Raise a ValueError that names the first row and column where a number is wrong."""
-    if wrong.any():
-        row, column = wrong.nonzero()[0].tolist()
-        raise ValueError(f"row {begin + row} of the feature has {float(rows[row, column]):g} in column {column}, {why}")

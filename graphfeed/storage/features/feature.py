@@ -4,7 +4,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 
@@ -49,8 +49,7 @@ class DeferredRead:
         """Wait for the rows and return them; further calls return the same rows."""
         if self._read is not None:
             self._rows = self._read()
-            # Release the memory that the function refers to.
-            self._read = None
+            self._read = None  # releases the memory that the function refers to
         return self._rows
 
 
@@ -87,19 +86,23 @@ class Feature(ABC):
         """The dtype of the rows; None if it is unknown before a row is read."""
         return None
 
-    def encode(self, bits: int | torch.dtype = 8) -> "EncodedFeature":
-        """Return a feature with all rows in memory as codes, which reads decode into float32; see `EncodedFeature`.
+    def encode(
+        self, bits: int | torch.dtype = 8, per: Literal["column", "row"] = "column", dtype: torch.dtype = torch.float32
+    ) -> "EncodedFeature":
+        """Return a feature with all rows in memory as codes, which reads decode; see `EncodedFeature`.
 
         Args:
-            bits: 8 or 4 for codes with a scale and an offset per column, or torch.float16 or torch.bfloat16.
+            bits: 8 or 4 for codes with a scale and an offset, or torch.float16 or torch.bfloat16.
+            per: Whether each column has a scale and an offset, or each row.
+            dtype: That of decoded rows: torch.float32 or torch.bfloat16.
 
         Raises:
             TypeError: The rows are not floats.
-            ValueError: A number has no code: infinity, NaN, or one that overflows float16. The error names its row.
+            ValueError: A number has no code: infinity, NaN, or one that overflows float16.
         """
-        from graphfeed.storage.features.encoded_feature import encode  # noqa: PLC0415 - imports this module
+        from graphfeed.storage.features.encode import encode  # noqa: PLC0415 - imports this module
 
-        return encode(self, bits)
+        return encode(self, bits, per, dtype)
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Yield once per stage of reading. The last stage has the rows.

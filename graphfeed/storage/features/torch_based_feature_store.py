@@ -10,7 +10,7 @@ import torch
 
 from graphfeed.ops.arguments import brief, checked
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
-from graphfeed.storage.features.encoded_feature import EncodedFeature
+from graphfeed.storage.features.encoded_feature import open_codes
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore
 from graphfeed.storage.memory.outside_files import read_npy, read_tensors
@@ -47,7 +47,8 @@ def open_feature(spec: OnDiskFeatureData) -> Feature:
         stored = open_stored(replace(spec, extra_fields=more))
         arrays = {name: torch.from_numpy(read_npy(encoding[name])) for name in ENCODING_FILES if name in encoding}
         try:
-            return EncodedFeature(stored, encoding.get("bits", 8), size=encoding.get("size"), **arrays)
+            options = {name: value for name, value in encoding.items() if name not in ENCODING_FILES}
+            return open_codes(stored, options, arrays)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{spec.path} doesn't fit its encoding: {error}") from error
     return open_stored(spec)

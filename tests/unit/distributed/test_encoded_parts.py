@@ -25,7 +25,13 @@ from tests.kinds.joint import in_threads
 from tests.kinds.partitioned_graphs import plain
 
 NUM_NODES = 100
-KINDS: dict[str, Any] = {"bytes": 8, "nibbles": 4, "halves": torch.float16, "bfloat16": torch.bfloat16}
+KINDS: dict[str, Any] = {
+    "bytes": {"bits": 8},
+    "nibbles": {"bits": 4, "dtype": torch.bfloat16},
+    "halves": {"bits": torch.float16},
+    "bfloat16": {"bits": torch.bfloat16},
+    "own": {"bits": 8, "per": "row"},
+}
 SHAPES: dict[str, tuple[int, ...]] = dict.fromkeys(KINDS, (64,)) | {"nibbles": (9, 3)}
 IDS = torch.tensor([5, 99, 5, 0, *range(0, NUM_NODES, 3)])
 
@@ -36,9 +42,9 @@ def features() -> gf.BasicFeatureStore:
     generator = torch.Generator().manual_seed(0)
     found: dict[Any, gf.Feature] = {}
     for domain, count in (("node", NUM_NODES), ("edge", 700), ("graph", 2)):
-        for name, bits in KINDS.items():
+        for name, options in KINDS.items():
             rows = torch.randn((count, *SHAPES[name]), generator=generator)
-            found[domain, None, name] = gf.TorchBasedFeature(rows).encode(bits)
+            found[domain, None, name] = gf.TorchBasedFeature(rows).encode(**options)
     return gf.BasicFeatureStore(found)
 
 
@@ -58,7 +64,7 @@ def test_parts_have_codes_that_all_ranks_read(root: Path) -> None:
             assert isinstance(found, EncodedFeature)
             assert isinstance(whole, EncodedFeature)
             assert found.stored.dtype == own.stored.dtype == whole.stored.dtype
-            assert_same([own.bits, own.size(), own.arrays()], [whole.bits, whole.size(), whole.arrays()])
+            assert_same([own.coding(), own.arrays()], [whole.coding(), whole.arrays()])
             ids = IDS if key[0] != "graph" else IDS[:0]
             for reader in (found, gf.cpu_cached_feature(found, 1 << 12)):
                 for given in (ids, ids.int(), ids):

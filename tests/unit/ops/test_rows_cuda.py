@@ -58,6 +58,13 @@ def test_codes_are_decoded_as_on_the_cpu(cuda: Cuda, bits: int, columns: int, so
             for own in (cuda.put(index), cuda.put(index.int())):
                 check_equal(cuda, ops.decode_rows(there, own, bits, *given), wanted)
             check_equal(cuda, ops.decode_rows(there, cuda.put(index[:0]), bits, *given), wanted[:0])
+        scales = (torch.stack(factors, 1) if columns > 1 else torch.ones(1, 2))[:1].to(
+            torch.half if bits == 4 else None
+        )
+        own = torch.cat([codes, scales.view(torch.uint8).expand(50, -1)], 1)
+        wanted = ops.decode_own_scales(own, index, bits, columns)
+        for there in (cuda.put(own), cuda.pin(own)):
+            check_equal(cuda, ops.decode_own_scales(there, cuda.put(index), bits, columns), wanted)
 
 
 @pytest.mark.parametrize("halves", [(0, 1), (1, 0)])

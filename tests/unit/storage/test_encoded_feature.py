@@ -74,6 +74,47 @@ def test_it_decodes_as_numpy_does_and_no_error_exceeds_the_bound(
             assert bound == 0, "a constant column is exact"
 
 
+@pytest.mark.parametrize("bits", [8, 4])
+@given(data=st.data(), columns=st.integers(0, 6))
+def test_rows_with_their_own_scales_are_in_the_format_of_fbgemm(bits: int, data: st.DataObject, columns: int) -> None:
+    numbers = (
+        st.floats(-(2.0**14), 2.0**14, width=32) | NUMBERS if bits == 8 else st.floats(-(2.0**14), 2.0**14, width=32)
+    )
+    lists = data.draw(st.lists(st.lists(numbers, min_size=columns, max_size=columns), max_size=20))
+    rows = torch.tensor(lists).reshape(len(lists), columns)
+    feature = TorchBasedFeature(rows).encode(bits, per="row")
+    codes, found = feature.stored.read(), feature.read()
+    assert codes.shape == (len(rows), (columns * bits + 7) // 8 + bits)
+    kind = np.float32 if bits == 8 else np.float16
+    for row, own in enumerate(codes.numpy()):
+        scale, offset = own[len(own) - bits :].view(kind).astype(np.float32)
+        for column in range(columns):
+            byte = own[column * bits // 8]
+            code = byte if bits == 8 else byte >> 4 if column % 2 else byte & 15
+            assert found[row, column].item() == np.float32(np.float32(code) * scale) + offset
+            step = float(scale) / 2 + 2e-7 * max(map(abs, lists[row])) + 2e-45
+            assert abs(found[row, column].item() - rows[row, column].item()) <= step, "nothing is clipped"
+    assert feature.bound is not None
+    assert ((found.double() - rows.double()).abs() <= feature.bound).all()
+    if columns and bits == 4 and columns % 2 == 0 and len(rows):
+        assert_same(found, torch.ops.quantized.embedding_bag_4bit_unpack(codes))
+        theirs = torch.ops.quantized.embedding_bag_4bit_prepack(rows)
+        read = EncodedFeature(TorchBasedFeature(theirs), 4, per="row", size=(columns,)).read()
+        assert_same(read, torch.ops.quantized.embedding_bag_4bit_unpack(theirs))
+
+
+@each_bits
+def test_rows_of_bfloat16_are_rounded_on_request(bits: Any) -> None:
+    feature, ids = feature_of(), torch.tensor([7, 0, 299])
+    for per in ("column", "row")[: 1 + (bits == 8)]:
+        rounded = feature.encode(bits, per=per, dtype=torch.bfloat16)  # type: ignore[arg-type]
+        wanted = feature.encode(bits, per=per).read().bfloat16()  # type: ignore[arg-type]
+        assert_same([rounded.read(ids), rounded.dtype], [wanted[ids], torch.bfloat16])
+        assert repr(rounded).startswith("EncodedFeature(bfloat16[300, 7], ")
+        assert rounded.bound is not None
+        assert ((wanted.double() - feature.read().double()).abs() <= rounded.bound).all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_16_bits_are_converted_as_torch_does_including_infinity_and_nan(dtype: torch.dtype) -> None:
     every = torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16).view(dtype).reshape(-1, 4, 2)
@@ -171,11 +212,11 @@ def test_what_does_not_fit_is_named() -> None:
     scale, offset = torch.ones(3), torch.zeros(3)
     codes = TorchBasedFeature(torch.zeros(4, 3, dtype=torch.uint8))
 
-    def encode(number: float, bits: Any = 8, dtype: torch.dtype = torch.float32) -> Any:
-        changed = rows.to(dtype)
+    def encode(number: float, bits: Any = 8, dtype: torch.dtype = torch.float32, per: Any = "column") -> Any:
+        changed = rows.to(dtype, copy=True)
         changed[5, 1] = changed[7, 0] = number
         with limits(part_values=6):
-            return TorchBasedFeature(changed).encode(bits)
+            return TorchBasedFeature(changed).encode(bits, per)
 
     check_refused(
         [
@@ -195,6 +236,21 @@ def test_what_does_not_fit_is_named() -> None:
             (lambda: EncodedFeature(codes), ValueError, "need scale and offset"),
             (lambda: EncodedFeature(codes, 8, scale[:2], offset), ValueError, "must have the same length"),
             (lambda: EncodedFeature(codes, 4, scale, offset), ValueError, "codes must have 2 bytes per row"),
+            (lambda: EncodedFeature(codes, 8, per="row"), ValueError, "need size"),
+            (
+                lambda: EncodedFeature(codes, 8, per="row", size=(3,)),
+                ValueError,
+                "codes must have 11 bytes per row for 3",
+            ),
+            (lambda: EncodedFeature(codes, 8, scale, offset, per="row"), ValueError, "leave them out"),
+            (lambda: EncodedFeature(codes, 8, per="node"), ValueError, "per must be 'column' or 'row'"),  # type: ignore[arg-type]
+            (
+                lambda: EncodedFeature(codes, 8, scale, offset, dtype=torch.half),
+                ValueError,
+                "dtype must be torch.float32",
+            ),
+            (lambda: encode(1e7, 4, per="row"), ValueError, "row 5 .* of its row for torch.float16; encode per column"),
+            (lambda: encode(math.nan, per="row"), ValueError, "row 5 of the feature has nan in column 1"),
             (lambda: EncodedFeature(codes, 5, scale, offset), ValueError, "bits must be 4, 8 or 16, but is 5"),
             (lambda: EncodedFeature(codes, 16), TypeError, "must have rows of float16 or bfloat16"),
             (lambda: EncodedFeature(codes, 8, scale, offset, size=(2,)), ValueError, "size .* as there are columns: 3"),
@@ -215,13 +271,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-@pytest.mark.parametrize("bits", ["8", "4", "float16"])
+@pytest.mark.parametrize(("bits", "per"), [("8", "column"), ("8", "row"), ("4", "column"), ("float16", "column")])
 def test_a_feature_of_a_dataset_is_encoded_in_place_of_its_rows(
-    bits: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    bits: str, per: Any, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = gf.OnDiskDataset(folder).load().feature["node", "a", "x"]
-    wanted = rows.encode(getattr(torch, bits) if bits == "float16" else int(bits))
-    assert main(["encode", str(folder), "--feature", "x", "--bits", bits]) == 0
+    wanted = rows.encode(getattr(torch, bits) if bits == "float16" else int(bits), per=per)
+    assert main(["encode", str(folder), "--feature", "x", "--bits", bits, "--per", per]) == 0
     assert capsys.readouterr().out == f"{wanted!r}\n"
     for in_memory in (True, False):
         dataset = gf.OnDiskDataset(folder)
