@@ -1,10 +1,13 @@
 """Fetch rows that are trained apart from others, which are fetched ahead."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
+from functools import cached_property
 from typing import Any
 
 from graphfeed.datapipes import FeatureFetcher, MiniBatch
+from graphfeed.datapipes.pipeline import BatchSizeEstimate, Traits
+from graphfeed.storage import TrainableFeature
 from graphfeed.storage.graph import type_name
 
 
@@ -32,16 +35,54 @@ class TrainedFetcher(FeatureFetcher, seeded=False, inserted=True):
         return {name: found[name] for name in (*self.order.get(domain, ()), *found) if name in found}
 
 
+class ReadTrainedAhead(FeatureFetcher, seeded=False, inserted=True, keeps_values=True):
+    """Brings rows that are trained from files into the page cache, ahead of the step. The fetch reads them again."""
+
+    @cached_property
+    def traits(self) -> Traits:
+        return replace(super().traits, awaits_steps=False)
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        for key, ids in self.wanted_rows(minibatch):
+            feature = self.feature_store[key]
+            if isinstance(feature, TrainableFeature):
+                feature.read_ahead(ids)
+        return minibatch
+
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
+        """Return the estimate unchanged."""
+        return before
+
+    def may_run_in_threads(self) -> bool:
+        """Return True: threads read files concurrently."""
+        return True
+
+    def may_run_in_processes(self) -> bool:
+        """Return False, because other processes don't have the table."""
+        return False
+
+
 def split_trained(fetcher: FeatureFetcher) -> FeatureFetcher:
-    """Return two stages, of which the second one fetches the rows that are trained; or this one if all rows are."""
-    if all(key in fetcher.trained_keys for _, key in fetcher.requests()):
+    """Return stages of which the last one fetches the rows that are trained, and the first one others.
+
+    If rows are trained in files, a stage in between reads these ahead.
+    """
+    names, store = names_of(fetcher, trained=True), fetcher.feature_store
+    source = fetcher.datapipe
+    if others := any(key not in fetcher.trained_keys for _, key in fetcher.requests()):
+        source = fetcher.changed(**names_of(fetcher, trained=False))
+    features = [store[key] for key in fetcher.trained_keys]
+    if any(isinstance(feature, TrainableFeature) and feature.is_mapped for feature in features):
+        source = ReadTrainedAhead(source, store, **names)
+    elif not others:
         return fetcher
-    others, store = fetcher.changed(**names_of(fetcher, trained=False)), fetcher.feature_store
+    if not others:
+        return fetcher.changed(datapipe=source)
     order = {
         domain: [name if kind is None else (kind, name) for _, kind, name in keys]
         for domain, keys in fetcher.wanted.items()
     }
-    return TrainedFetcher(others, store, **names_of(fetcher, trained=True), order=order)
+    return TrainedFetcher(source, store, **names, order=order)
 
 
 def names_of(fetcher: FeatureFetcher, trained: bool) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, Self
 from weakref import WeakValueDictionary
 
-import numpy as np
 import torch
 from torch import distributed
 
@@ -15,12 +14,13 @@ from graphfeed.ops.arguments import (
     as_ids,
     brief,
     check_count,
+    check_ids,
     check_seed,
     check_tensors,
     check_vector,
     checked,
 )
-from graphfeed.ops.memory import buffers, read_at_random
+from graphfeed.ops.memory import read_at_random
 from graphfeed.ops.process import current_limits
 from graphfeed.ops.rows import FLOATS, StepRule, draw_rows, gather_rows, train_rows
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature, dtype_and_shape
@@ -30,12 +30,13 @@ from graphfeed.storage.features.trained_files import (
     end_checkpoint,
     files_of,
     manifest_text,
+    new_table,
     next_number,
     read_checkpoint,
+    read_pages,
     rows_per_step,
     write_part,
 )
-from graphfeed.storage.memory.new_file import map_new_npy
 
 OPTIMIZERS = {"adagrad": 1e-10, "adam": 1e-8, "sgd": 0.0}
 """Default of epsilon for each optimizer."""
@@ -125,6 +126,7 @@ class TrainableFeature(Feature):
         name = "rowwise" if optimizer == "adagrad" and rowwise else optimizer
         rule = StepRule(name, lr, OPTIMIZERS[optimizer] if eps is None else eps, betas, combine == "mean").checked()
         self._files = files_of(path)
+        self.is_mapped = path is not None
         try:
             self._rows = new_table((num_rows, dim), dtype, self._files and self._files[0])
             self.set_rule(rule)
@@ -345,6 +347,13 @@ class TrainableFeature(Feature):
         check_vector("ids", ids)
         return gather_rows(self._rows, ids.cpu())
 
+    def read_ahead(self, ids: torch.Tensor) -> None:
+        """Read the pages of rows in a file, and of their state, so that the next fetch and step find them in memory."""
+        check_ids("ids", ids, self.count(), IndexError)
+        _, offsets = self._find_own(as_ids("ids", ids).cpu())
+        for table in (self._rows, self._state) if self.is_mapped else ():
+            read_pages(table, offsets)
+
     def size(self) -> torch.Size:
         """Return the shape of a row."""
         return self._rows.shape[1:]
@@ -387,10 +396,3 @@ class TrainableFeature(Feature):
     def __repr__(self) -> str:
         kind = dtype_and_shape(self.dtype, self._rows.shape)
         return f"TrainableFeature({kind}, {self._rule.name}, lr={self.lr:g}, {self._num_steps} steps)"
-
-
-def new_table(shape: tuple[int, int], dtype: torch.dtype, path: Path | None) -> torch.Tensor:
-    """Return a table of zeros, in memory or in a new file."""
-    if path is None or 0 in shape:
-        return buffers.empty_long_lived(shape, dtype, buffers.CPU).zero_()
-    return torch.from_numpy(map_new_npy(path, shape, np.dtype(str(dtype).removeprefix("torch."))))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import mmap
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,9 +13,11 @@ import numpy as np
 import torch
 
 from graphfeed.ops.arguments import check_ids
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import current_limits
+from graphfeed.ops.rows import gather_by_page
 from graphfeed.storage.features.feature import dtype_and_shape
-from graphfeed.storage.memory.new_file import new_file
+from graphfeed.storage.memory.new_file import map_new_npy, new_file
 from graphfeed.storage.memory.outside_files import read_npy
 
 MANIFEST = "manifest.json"
@@ -33,6 +36,23 @@ def files_of(path: str | Path | None) -> tuple[Path, Path] | None:
         if file.exists():
             raise FileExistsError(f"{file} exists; delete it, or give another path: only load() continues a training")
     return files
+
+
+def new_table(shape: tuple[int, int], dtype: torch.dtype, path: Path | None) -> torch.Tensor:
+    """Return a table of zeros, in memory or in a new file."""
+    if path is None or 0 in shape:
+        return buffers.empty_long_lived(shape, dtype, buffers.CPU).zero_()
+    return torch.from_numpy(map_new_npy(path, shape, np.dtype(str(dtype).removeprefix("torch."))))
+
+
+def read_pages(table: torch.Tensor, rows: torch.Tensor) -> None:
+    """Read the pages of some rows of a mapped table into memory, many at a time."""
+    width = table.shape[1]
+    if width and rows.numel():
+        # A number of each page: those from the start of the row on, and the last one.
+        of_row = torch.tensor([*range(0, width, mmap.PAGESIZE // table.itemsize), width - 1], device="cpu")
+        words = table.view(-1).view(torch.int32 if table.itemsize == 4 else torch.int64)
+        gather_by_page(words, (rows.long()[:, None] * width + of_row).view(-1))
 
 
 def next_number(folder: Path) -> int:

@@ -1,5 +1,6 @@
 """Rows that are trained are fetched by a stage of their own, which doesn't run ahead."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,6 +57,34 @@ def test_plans_have_these_stages() -> None:
             assert names(planned.running) == expected.split(), options
             # With nothing to split, a rule changes nothing.
             assert ("fetch_trained_last" in planned.explain()) == ("TrainedFetcher" in expected)
+
+
+def test_rows_in_files_are_read_ahead(tmp_path: Path) -> None:
+    mapped = store()
+    mapped["node", None, "x"] = table = gf.TrainableFeature(4, 2000, seed=0, path=tmp_path / "rows.npy")
+    ahead: list[list[int]] = []
+    read_ahead = table.read_ahead
+
+    def watched(ids: torch.Tensor) -> None:
+        ahead.append(ids.tolist())
+        read_ahead(ids)
+
+    table.read_ahead = watched  # type: ignore[method-assign]
+    for keys, fetches in ((["x"], ""), (["x", "feat"], "FeatureFetcher")):
+        pipe = Work(seeds()).fetch_feature(mapped, keys)
+        last = "TrainedFetcher" if fetches else "FeatureFetcher"
+        for options, expected in (
+            (THREADS, f"ItemSampler ByIndex Work {fetches} ReadTrainedAhead InWorkers {last}"),
+            (PROCESSES, f"ItemSampler ByIndex Work InWorkers {fetches} ReadTrainedAhead InThreads {last}"),
+        ):
+            assert names(make_plan(pipe, options).running) == expected.split()
+    items = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=1)
+    with gf.DataLoader(items.fetch_feature(mapped, ["x"]), num_workers=1, seed=0) as loader:
+        for number, minibatch in enumerate(loader):
+            assert ahead[: number + 1] == [[index] for index in range(number + 1)]
+            minibatch.node_features["x"].sum().backward()
+            table.step()
+    assert len(ahead) == 4
 
 
 def test_on_a_gpu_only_other_features_are_fetched_ahead() -> None:

@@ -294,6 +294,15 @@ def test_a_table_in_files_is_mapped(tmp_path: Path) -> None:
     assert_same(torch.from_numpy(np.load(path)), other.read())
     assert np.load(tmp_path / "rows.state.npy").shape == (6, 6)
     check_refused([(lambda: table(path=path), FileExistsError, "rows.npy exists; delete it")])
+    before = feature.state_dict()["rows"].clone()
+    for ids in (IDS, IDS.int(), IDS[:0]):
+        feature.read_ahead(ids)
+        other.read_ahead(ids)  # does nothing in memory
+    for own in (feature, other):
+        check_refused([(lambda own=own: own.read_ahead(torch.tensor([6])), IndexError, "0 .. 5")])  # type: ignore[misc]
+    assert_same(feature.read(), before)
+    wide = table(dim=2500, optimizer="sgd", path=tmp_path / "wide.npy")
+    wide.read_ahead(IDS)
 
 
 def test_wrong_arguments_and_uses_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
