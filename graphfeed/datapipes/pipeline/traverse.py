@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Rewritable:
     """Access to the stages that a stage reads from, which are its attributes, or in lists or tuples that are."""
 
-    apart_from_inputs: ClassVar[tuple[str, ...]] = ()
+    _apart_from_inputs: ClassVar[tuple[str, ...]] = ()
     """Names of cached values that don't depend on the inputs, so that copies with other inputs keep them."""
 
     @property
@@ -52,7 +52,7 @@ class Rewritable:
                 parts: Any = value
                 fields[name] = type(value)(swap(part) if isinstance(part, Rewritable) else part for part in parts)  # type: ignore[arg-type]
         changed = self.changed(**fields)
-        changed.__dict__.update({name: vars(self)[name] for name in self.apart_from_inputs if name in vars(self)})
+        changed.__dict__.update({name: vars(self)[name] for name in self._apart_from_inputs if name in vars(self)})
         # An unchanged object keeps its cached values.
         same = all(new is old for new, old in zip(changed.inputs, self.inputs, strict=True))
         return self if same else changed

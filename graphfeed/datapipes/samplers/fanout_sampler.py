@@ -77,7 +77,7 @@ class FanoutSampler(SubgraphSampler, seeded=False):
     prob_name: str | None = None
     """The edge attribute that holds weights or a mask."""
 
-    apart_from_inputs: ClassVar[tuple[str, ...]] = ("request",)
+    _apart_from_inputs: ClassVar[tuple[str, ...]] = ("request",)
     asks: ClassVar[str] = "sample_hops"
     """Name of the graph's method that samples a mini-batch."""
 

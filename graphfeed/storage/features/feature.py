@@ -246,8 +246,17 @@ class RemoteFeature(Feature):
 
 def read_each(features: Sequence[Any], ids: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
     """Read rows of several features at once; None: they must be read one by one."""
-    is_plain = len(features) > 1 and all(type(feature) is TorchBasedFeature for feature in features)
-    return gather_each([feature._tensor for feature in features], ids) if is_plain else None
+    if len(features) < 2 or not all(type(feature) is TorchBasedFeature for feature in features):
+        return None
+    rows: list[Any] = [None] * len(features)
+    for dtype in {feature.dtype for feature in features}:
+        own = [number for number, feature in enumerate(features) if feature.dtype is dtype]
+        found = gather_each([features[number]._tensor for number in own], [ids[number] for number in own])
+        if found is None:
+            return None
+        for number, part in zip(own, found, strict=True):
+            rows[number] = part
+    return rows
 
 
 def row_type(feature: Feature) -> torch.dtype:

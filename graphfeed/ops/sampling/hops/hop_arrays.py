@@ -156,6 +156,7 @@ class HopArrays:
         typed, rows = self.recipe.typed, self.rows.arrays
         counts = [part.size for part in seeds]
         rows["known"][0] = counts
+        parts = [slice(end - count, end) for count, end in zip(counts, itertools.accumulate(counts), strict=True)]
         firsts = [0, *itertools.accumulate(map(int.__add__, counts, room.rows))]
         rows["firsts"][:] = firsts
         self.make_room(self.nodes, "rows", firsts[-1])
@@ -164,10 +165,10 @@ class HopArrays:
             trees = np.arange(sum(counts))
         if trees is not None:
             self.make_room(self.table, "trees", firsts[-1])
-            self.enter(self.table, "trees", np.split(trees, np.cumsum(counts)[:-1]))
+            self.enter(self.table, "trees", [trees[part] for part in parts])
         for name, values in zip(("times", "windows"), moments, strict=False):
             self.at_least(self.moments, firsts[-1], name)
-            self.enter(self.moments, name, np.split(values, np.cumsum(counts)[:-1]))
+            self.enter(self.moments, name, [values[part] for part in parts])
         if self.recipe.by_table:
             most = min(room.edges, sum(room.rows), current_limits().first_table)
             self.open_table(sum(counts) + (min(most, self.most_edges) if self.most_edges else most))

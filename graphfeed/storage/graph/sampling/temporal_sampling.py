@@ -197,8 +197,9 @@ def stack_times(graph: GraphArrays, name: str, values: ByType | None, seeds: ByT
             raise KeyError(f"{name} has node type {brief(unknown[0])}, but the graph has {list(graph.node_type_to_id)}")
         # In the order of ids, like the seeds.
         by_id = sorted(graph.node_type_to_id, key=graph.node_type_to_id.__getitem__)
-        counts = {node_type: len(ids) for node_type, ids in with_all_types(seeds, by_id).items()}
-        times = with_all_types(values, by_id)
+        there = [node_type for node_type in by_id if node_type in values or node_type in seeds] or by_id[:1]
+        counts = {node_type: len(ids) for node_type, ids in with_all_types(seeds, there).items()}
+        times = with_all_types(values, there)
         parts = [(f"{name}[{node_type!r}]", part, counts[node_type]) for node_type, part in times.items()]
     stacked = []
     for label, part, count in parts:
