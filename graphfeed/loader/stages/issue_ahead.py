@@ -102,7 +102,7 @@ def copied(chain: ChainOnGPU, minibatches: Iterator[Any], observer: Any) -> Gene
         room = min(MOST_TOGETHER, BYTES_TOGETHER // max(count_bytes(first), 1)) if type(first) is MiniBatch else 1
         window = [first, *islice(minibatches, max(room - 1, 0))]
         twins = [copy.copy(own) for own in window if type(own) is MiniBatch]
-        # An observer is told of each mini-batch.
+        # An observer is notified of each stage of each mini-batch.
         if observer is None and len(window) == len(twins) > 1:
             with suppress(Exception):  # raised below, where its mini-batch is copied
                 for stage in chain.before:
