@@ -45,7 +45,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def load_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> None:
-    """Add a kernel's machine code to `kernel.codes`, unless it is there already."""
+    """Add the machine code of a kernel to `kernel.codes`, unless it has been loaded."""
     start, compiled = time.monotonic(), False
     with LOADING:
         if dtypes in kernel.codes:  # another thread has loaded it in the meantime
@@ -59,7 +59,7 @@ def load_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> None:
 
 
 def link_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[int, bool]:
-    """Link a kernel's machine code from disk; compile and save it first if it is not there.
+    """Link a kernel's machine code from disk; compile and save it first if it is missing.
 
     Returns:
         The address of the function, and whether it was compiled.
