@@ -88,18 +88,29 @@ def sampling_calls() -> dict[str, Call]:
     negatives = {**sources, "destinations": Population(6, times=torch.arange(6)), "limits": MOMENTS}
     mass = {**graph, "seeds": SEEDS, "top": 3, "alpha": 1 << 30, "bound": 1 << 20}
     mass |= {"groups": torch.tensor([0, 2, 6]), "short_degrees": ops.shorten_degrees(INDPTR)}
+    rising = torch.cat([part.sort().values for part in TIMES.split(INDPTR.diff().tolist())])
+    earlier = {"indptr": INDPTR, "times": rising, "nodes": SEEDS, "moments": MOMENTS[: len(SEEDS)]}
     row = {"count": 4, "key": 1, "size": 6, "cumulative": torch.tensor([0, 2, 2, 5, 6, 9])}
     return {
         "as_times": Call(partial(ops.as_times, "times"), {"times": TIMES}),
         "build_high_degree_index": Call(ops.build_high_degree_index, graph),
+        "count_earlier": Call(ops.count_earlier, earlier),
         "draw_places": Call(ops.draw_places, row),
         "guide_sums": Call(ops.guide_sums, {"indptr": INDPTR, "cumulative": ops.cumulate_weights(INDPTR, WEIGHTS)}),
+        "latest_cells": Call(latest, {"indptr": INDPTR, "sources": INDICES, "times": rising, "seeds": SEEDS}),
         "link_sources": Call(ops.link_sources, {**graph, "order": order}),
         "linked_order": Call(ops.linked_order, {"links": timed().links}),
         "permute": Call(ops.permute, {"start": 3, "stop": 9, "size": 5000, "key": 1}),
         "push_mass": Call(push, mass),
         "sample_negative_pairs": Call(ops.sample_negative_pairs, {**negatives, "edges": EdgeSet(INDPTR, INDICES)}),
     }
+
+
+def latest(seeds: torch.Tensor, **edges: Any) -> list[torch.Tensor]:
+    earlier = ops.count_earlier(edges["indptr"], edges["times"], edges["sources"], edges["times"])
+    times = ops.SeedTimes(torch.full((len(seeds),), 500), torch.full((len(seeds),), 400))
+    hops = ops.latest_cells(ops.TimedEdges(**edges, earlier=earlier), seeds, times, [3, 2], right=True)
+    return [part for hop in hops for part in hop]
 
 
 def push(**arguments: Any) -> list[torch.Tensor]:

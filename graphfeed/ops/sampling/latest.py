@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import NOTHING
+from graphfeed.ops.arguments import NOTHING, check_length, check_vector
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.hop_recipe import SeedTimes
@@ -55,8 +55,16 @@ def count_earlier(
         >>> count_earlier(*map(torch.tensor, ([0, 3, 4], [5, 6, 9, 2], [0, 1, -1], [9, 2, 7])))
         tensor([2, 0, 0])
     """
-    counts, module = buffers.empty(nodes.shape, torch.int64), kernels("sampling.latest", nodes)
-    if module.count_earlier(module.TimedColumns(indptr, times), nodes.contiguous(), moments.contiguous(), counts):
+    for name, part in (("indptr", indptr), ("times", times), ("moments", moments)):
+        check_vector(name, part, (torch.int64,))
+    check_vector("nodes", nodes)
+    check_length("moments", moments, nodes.numel(), "node")
+    module = kernels("sampling.latest", nodes, indptr=indptr, times=times, moments=moments)
+    counts, columns = (
+        buffers.empty(len(nodes), torch.int64),
+        module.TimedColumns(indptr.contiguous(), times.contiguous()),
+    )
+    if module.count_earlier(columns, nodes.contiguous(), moments.contiguous(), counts):
         raise edited()
     return counts
 
@@ -70,6 +78,7 @@ def latest_cells(
     and time 0 elsewhere. The rows of a later hop are the cells of the one before. An edge has the window of its seed.
     """
     check_moments(len(seeds), moments)
+    edges = TimedEdges(*(part.contiguous() for part in edges))
     module, found = kernels("sampling.latest", seeds), list[Cells]()
     nodes, times, windows = seeds.contiguous(), moments.times, moments.windows
     ends, starts = count_earlier(edges.indptr, edges.times, nodes, times), NOTHING
