@@ -88,7 +88,7 @@ def sampling_calls() -> dict[str, Call]:
     negatives = {**sources, "destinations": Population(6, times=torch.arange(6)), "limits": MOMENTS}
     mass = {**graph, "seeds": SEEDS, "top": 3, "alpha": 1 << 30, "bound": 1 << 20}
     mass |= {"groups": torch.tensor([0, 2, 6]), "short_degrees": ops.shorten_degrees(INDPTR)}
-    rising = torch.cat([part.sort().values for part in TIMES.split(INDPTR.diff().tolist())])
+    rising = torch.cat([part.sort().values for part in torch.split(TIMES, INDPTR.diff().tolist())])
     earlier = {"indptr": INDPTR, "times": rising, "nodes": SEEDS, "moments": MOMENTS[: len(SEEDS)]}
     row = {"count": 4, "key": 1, "size": 6, "cumulative": torch.tensor([0, 2, 2, 5, 6, 9])}
     return {
