@@ -17,6 +17,7 @@ from graphfeed.loader.run import RUN_LISTENERS, RunContext, current_run
 from graphfeed.loader.runner import Servers
 from graphfeed.loader.stages import (
     ByIndex,
+    DecodeFeatures,
     InThreads,
     InWorkers,
     IssueAhead,
@@ -24,8 +25,10 @@ from graphfeed.loader.stages import (
     Pin,
     Prefetch,
     ReadAhead,
+    ReadTrainedAhead,
     SampleTogether,
     StreamPrefetch,
+    TrainedFetcher,
     UpstreamPlaceholder,
     WithCudaEvent,
 )
@@ -35,10 +38,11 @@ from graphfeed.loader.warm_up_command import warm_up
 
 # fmt: off
 __all__ = [
-    "RULES", "RUN_LISTENERS", "AddEnds", "ByIndex", "DataLoader", "Fingerprint", "InThreads", "InWorkers", "IssueAhead",
-    "LatestMatrices", "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch", "ProcessExecutor", "Progress",
-    "ReadAhead", "RunContext", "SampleTogether", "Servers", "StreamPrefetch", "TemporalDataLoader",
-    "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError", "add_ends", "bytes_text", "current_run", "find_caches",
-    "find_difference", "loaders", "make_plan", "take_fingerprint", "warm_up",
+    "RULES", "RUN_LISTENERS", "AddEnds", "ByIndex", "DataLoader", "DecodeFeatures", "Fingerprint", "InThreads",
+    "InWorkers", "IssueAhead", "LatestMatrices", "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch",
+    "ProcessExecutor", "Progress", "ReadAhead", "ReadTrainedAhead", "RunContext", "SampleTogether", "Servers",
+    "StreamPrefetch", "TemporalDataLoader", "TrainedFetcher", "UpstreamPlaceholder", "WithCudaEvent",
+    "WorkerLostError", "add_ends", "bytes_text", "current_run", "find_caches", "find_difference", "loaders",
+    "make_plan", "take_fingerprint", "warm_up",
 ]
 # fmt: on

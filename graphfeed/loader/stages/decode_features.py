@@ -46,6 +46,7 @@ class DecodeFeatures(Transform, seeded=False, inserted=True, one_to_one=True, ke
         return result
 
     def decode(self, domain: str, features: Mapping[Any, torch.Tensor] | None) -> Any:
+        """Return the features of a mini-batch for a domain, of which those that are codes are decoded."""
         if features is None:
             return None
         known = self.encoded.get(domain, {})
