@@ -41,8 +41,8 @@ __all__ = [
     "RULES", "RUN_LISTENERS", "AddEnds", "ByIndex", "DataLoader", "DecodeFeatures", "Fingerprint", "InThreads",
     "InWorkers", "IssueAhead", "LatestMatrices", "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch",
     "ProcessExecutor", "Progress", "ReadAhead", "ReadTrainedAhead", "RunContext", "SampleTogether", "Servers",
-    "StreamPrefetch", "TemporalDataLoader", "TrainedFetcher", "UpstreamPlaceholder", "WithCudaEvent",
-    "WorkerLostError", "add_ends", "bytes_text", "current_run", "find_caches", "find_difference", "loaders",
-    "make_plan", "take_fingerprint", "warm_up",
+    "StreamPrefetch", "TemporalDataLoader", "TrainedFetcher", "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError",
+    "add_ends", "bytes_text", "current_run", "find_caches", "find_difference", "loaders", "make_plan",
+    "take_fingerprint", "warm_up",
 ]
 # fmt: on

@@ -56,12 +56,11 @@ else:
 
 __all__ = [
     "CachedLoader", "ClusterData", "ClusterLoader", "DrawEdgeEnds", "DrawWalks", "EndsOfPairs", "ExcludeSeedLinks",
-    "FillData", "GraphSAINTEdgeSampler", "GraphSAINTNodeSampler", "GraphSAINTRandomWalkSampler",
-    "GraphSAINTSampler", "HGTLoader", "HGTSampler", "HeteroSamplerOutput", "ImbalancedSampler", "InduceTrees",
-    "InitWorker", "ItemsAt", "JoinedNeighborSampler", "JoinedTemporalSampler", "LinkLoader", "LinkNeighborLoader",
-    "LinkSeeds", "ListedLinkLoader", "MetaPath2VecLoader", "NegativeSampling", "NeighborLoader", "NeighborSampler",
-    "Node2VecLoader", "NodeLoader", "NumNeighbors", "OrderedItemSampler", "PyGLayerData", "PyGLayerHeteroData",
-    "RandomNodeLoader", "SampleWith", "SamplerOutput", "ShaDowKHopSampler", "SplitByType", "TemporalDataLoader",
-    "ToPyGData", "ToRootedBatch", "ToSamplerOutput", "ToTemporalData", "ToWindows", "ZipBatches", "ZipLoader",
-    "from_pyg", "to_pyg",
+    "FillData", "GraphSAINTEdgeSampler", "GraphSAINTNodeSampler", "GraphSAINTRandomWalkSampler", "GraphSAINTSampler",
+    "HGTLoader", "HGTSampler", "HeteroSamplerOutput", "ImbalancedSampler", "InduceTrees", "InitWorker", "ItemsAt",
+    "JoinedNeighborSampler", "JoinedTemporalSampler", "LinkLoader", "LinkNeighborLoader", "LinkSeeds",
+    "ListedLinkLoader", "MetaPath2VecLoader", "NegativeSampling", "NeighborLoader", "NeighborSampler", "Node2VecLoader",
+    "NodeLoader", "NumNeighbors", "OrderedItemSampler", "PyGLayerData", "PyGLayerHeteroData", "RandomNodeLoader",
+    "SampleWith", "SamplerOutput", "ShaDowKHopSampler", "SplitByType", "TemporalDataLoader", "ToPyGData",
+    "ToRootedBatch", "ToSamplerOutput", "ToTemporalData", "ToWindows", "ZipBatches", "ZipLoader", "from_pyg", "to_pyg",
 ]  # fmt: skip
