@@ -36,7 +36,7 @@ from graphfeed.distributed.partition.part_layout import (
 )
 from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import current_limits, progress_bar
-from graphfeed.storage import DiskBasedFeature, EncodedFeature, Feature, FeatureKey, FeatureStore
+from graphfeed.storage import DiskBasedFeature, Feature, FeatureKey, FeatureStore
 from graphfeed.storage.datasets import (
     SCRATCH,
     ArrayWriter,
@@ -46,7 +46,7 @@ from graphfeed.storage.datasets import (
     checksums_of,
     run_tasks,
 )
-from graphfeed.storage.features import row_type, stored_rows
+from graphfeed.storage.features import is_encoded, row_type, stored_rows
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, GraphArrays, stacked_assignment, to_type_dict
 from graphfeed.storage.memory import FilePlace, find_places, map_new_npy, map_npy, new_stamp, stamp_file, tensors_in
 
@@ -244,7 +244,7 @@ def partition_key(
         feature = stored_rows(given)
         if not isinstance(feature, DiskBasedFeature):
             return None
-        if isinstance(given, EncodedFeature):
+        if is_encoded(given):
             arrays = {name: values.tolist() for name, values in given.arrays().items()}
             digest.update(repr((given.coding(), arrays)).encode())
         # The identity of a file and its modification time stand for its content.
@@ -285,7 +285,7 @@ class PartitionWriter:
         rows: dict[Target, FileTask] = {}
         for number, (key, given) in enumerate(features.items()):
             feature = stored_rows(given)
-            if isinstance(given, EncodedFeature):
+            if is_encoded(given):
                 layout = torch.frombuffer(bytearray(json.dumps(given.coding()).encode()), dtype=torch.uint8)
                 for name, values in {CODING: layout, **given.arrays()}.items():
                     whole[Target(None, "encoding", (*key, name), len(whole))] = values

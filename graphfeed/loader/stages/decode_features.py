@@ -8,7 +8,7 @@ import torch
 
 from graphfeed.datapipes import Datapipe, FeatureFetcher, MiniBatch, Placement, Transform
 from graphfeed.storage import EncodedFeature, Feature, FeatureStore
-from graphfeed.storage.features import StoreKey, stored_rows
+from graphfeed.storage.features import StoreKey, is_encoded, stored_rows
 from graphfeed.storage.memory import Cache
 
 
@@ -60,7 +60,7 @@ def fetch_codes(fetcher: Datapipe) -> tuple[FeatureFetcher, dict[str, Any]] | No
     encoded: dict[str, dict[Any, EncodedFeature]] = {}
     for domain, key in fetcher.requests():
         feature = fetcher.features().get(key)
-        if isinstance(feature, EncodedFeature):
+        if is_encoded(feature):
             encoded.setdefault(domain, {})[key[2] if key[1] is None else key[1:]] = feature
     if not encoded or fetcher.traits.cooperative or not fetcher.feature_store.reads_plainly():
         return None

@@ -5,7 +5,7 @@ fetches features, `FeatureFetcher`, is in `graphfeed.datapipes`.
 """
 
 from graphfeed.storage.features.check_rows import check_constant
-from graphfeed.storage.features.encoded_feature import open_codes, stored_rows, wrap_stored
+from graphfeed.storage.features.encoded_feature import is_encoded, open_codes, stored_rows, wrap_stored
 from graphfeed.storage.features.feature import (
     PYG_DIM,
     ReadsAhead,
@@ -22,6 +22,7 @@ from graphfeed.storage.features.trained_files import end_checkpoint, manifest_te
 
 __all__ = [
     "PYG_DIM", "PlannedRows", "ReadsAhead", "RemoteFeature", "RowMemory", "Spans", "StoreKey", "bytes_of_rows",
-    "cancel_reads", "check_constant", "dtype_and_shape", "end_checkpoint", "manifest_text", "next_number", "open_codes",
-    "read_each", "row_type", "stored_rows", "wrap_stored", "write_part",
+    "cancel_reads", "check_constant", "coding_of", "dtype_and_shape", "end_checkpoint", "is_encoded",
+    "manifest_text", "next_number", "open_codes", "read_each", "row_type", "stored_rows", "wrap_stored",
+    "write_part",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from graphfeed.ops.arguments import as_ids, as_tensor, check_ids, check_vector, 
 from graphfeed.ops.memory import buffers, flat_bytes
 from graphfeed.ops.rows import gather_unchecked
 from graphfeed.storage.features.check_rows import check_constant, check_feature_rows
-from graphfeed.storage.features.encoded_feature import EncodedFeature, stored_rows
+from graphfeed.storage.features.encoded_feature import EncodedFeature, is_encoded, stored_rows
 from graphfeed.storage.features.feature import (
     DeferredRead,
     Feature,
@@ -334,7 +334,7 @@ def wrap_with_cached_feature(
         # Its share, if it gets a separate cache in an update of all rows.
         cached._max_bytes = max_cache_size_in_bytes * feature.count() // max(1, total)
         offset += feature.count()
-        wrapped[name] = feature.with_stored(cached) if isinstance(feature, EncodedFeature) else cached
+        wrapped[name] = feature.with_stored(cached) if is_encoded(feature) else cached
     return wrapped
 
 

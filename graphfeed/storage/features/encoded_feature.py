@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeGuard
 
 import torch
 
@@ -288,12 +288,17 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def is_encoded(feature: object) -> TypeGuard[EncodedFeature]:
+    """Return whether the rows of a feature are decoded codes, and nothing else: a subclass may read them otherwise."""
+    return isinstance(feature, EncodedFeature) and feature.reads_plainly()
+
+
 def stored_rows(feature: Feature) -> Feature:
     """Return the feature of the codes, or the feature itself if it has none."""
-    return feature.stored if isinstance(feature, EncodedFeature) else feature
+    return feature.stored if is_encoded(feature) else feature
 
 
 def wrap_stored(feature: Feature, wrap: Callable[[Feature], Feature]) -> Feature:
     """Return a feature that reads through `wrap(rows)`, such as a cache. If rows are codes, it decodes them last."""
     wrapped = wrap(stored_rows(feature))
-    return feature.with_stored(wrapped) if isinstance(feature, EncodedFeature) else wrapped
+    return feature.with_stored(wrapped) if is_encoded(feature) else wrapped

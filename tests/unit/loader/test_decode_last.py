@@ -57,6 +57,24 @@ class Doubled(gf.FeatureFetcher):
         return {name: 2 * rows for name, rows in super().read(*args).items()}
 
 
+class Shifted(gf.EncodedFeature):
+    """Has a mean that was taken out before the rows were encoded."""
+
+    def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+        return super().read(ids) + 5.0
+
+
+def test_a_feature_that_reads_otherwise_is_not_decoded_elsewhere() -> None:
+    rows = features()["bytes"]
+    assert isinstance(rows, gf.EncodedFeature)
+    shifted = Shifted(rows.stored, 8, **rows.arrays())
+    store = gf.BasicFeatureStore({("node", None, "x"): shifted})
+    pipe = Work(seeds()).fetch_feature(store, ["x"]).copy_to("cuda")
+    assert "DecodeFeatures" not in names(make_plan(pipe, THREADS).running)
+    ids = torch.tensor([3, 1, 3])
+    assert torch.equal(gf.cpu_cached_feature(shifted, 1000).read(ids), rows.read(ids) + 5.0)
+
+
 def test_plans_have_these_stages() -> None:
     plain = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(torch.ones(4, 1))})
     others = Work(seeds()).fetch_feature(plain, ["x"]).copy_to("cuda")
