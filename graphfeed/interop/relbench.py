@@ -37,13 +37,18 @@ def to_frames(minibatch: MiniBatch, features: FeatureStore) -> Any:
     data = bare.to_pyg_data()
     for node_type in data.node_types:
         columns: dict[Any, dict[str, torch.Tensor]] = {frames.numerical: {}, frames.categorical: {}}
-        for name, rows in ((name, rows) for (owner, name), rows in fetched.items() if owner == node_type):
+        for (owner, name), rows in fetched.items():
+            if owner != node_type:
+                continue
             known = (features["node", node_type, name].metadata() or {}).get("categories")
-            codes = rows if known is None else torch.where(rows == len(known), -1, rows)
-            kind, own = (frames.numerical, codes.float()) if known is None else (frames.categorical, codes.long())
-            columns[kind][name] = own
+            if known is None:
+                columns[frames.numerical][name] = rows.float()
+            else:
+                codes = rows.long()  # first, as codes may be unsigned
+                columns[frames.categorical][name] = codes.masked_fill(codes == len(known), -1)
         if not any(columns.values()):
-            columns[frames.numerical]["__const__"] = torch.ones(len(data[node_type].n_id), 1, device="cpu")
+            ids = data[node_type].n_id
+            columns[frames.numerical]["__const__"] = torch.ones(len(ids), 1, device=ids.device)
         kept = {kind: own for kind, own in columns.items() if own}
         data[node_type].tf = frames.TensorFrame(
             {kind: torch.cat([*own.values()], 1) for kind, own in kept.items()},

@@ -92,6 +92,18 @@ def test_columns_of_mini_batches_become_frames(tmp_path: Path) -> None:
     assert batch["users"].tf.feat_dict[frame.numerical].tolist() == [[1.0]] * len(batch["users"].n_id)
 
 
+def test_unsigned_codes_become_categories() -> None:
+    frame = pytest.importorskip("torch_frame")
+    graph = gf.from_coo({"user:knows:user": ([0, 1], [1, 2])}, {"user": 3})
+    codes = gf.TorchBasedFeature(torch.tensor([[1], [2], [0]], dtype=torch.uint8), {"categories": ["a", "b"]})
+    store = gf.BasicFeatureStore({("node", "user", "kind"): codes})
+    items = gf.HeteroItemSet({"user": gf.ItemSet(3, names="seeds")})
+    pipe = gf.ItemSampler(items, batch_size=3).sample_neighbor(graph, [1]).fetch_feature(store, {"user": ["kind"]})
+    (minibatch,) = pipe
+    tf = relbench.to_frames(minibatch, store)["user"].tf
+    assert tf.feat_dict[frame.categorical].tolist() == [[1], [-1], [0]]
+
+
 def test_frames_need_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch_frame", None)
     with pytest.raises(ImportError, match=r"a TensorFrame needs torch_frame.*graphfeed\[relbench\]"):
