@@ -67,7 +67,8 @@ class Shifted(gf.EncodedFeature):
 def test_a_feature_that_reads_otherwise_is_not_decoded_elsewhere() -> None:
     rows = features()["bytes"]
     assert isinstance(rows, gf.EncodedFeature)
-    shifted = Shifted(rows.stored, 8, **rows.arrays())
+    arrays: Any = rows.arrays()
+    shifted = Shifted(rows.stored, 8, **arrays)
     store = gf.BasicFeatureStore({("node", None, "x"): shifted})
     pipe = Work(seeds()).fetch_feature(store, ["x"]).copy_to("cuda")
     assert "DecodeFeatures" not in names(make_plan(pipe, THREADS).running)
