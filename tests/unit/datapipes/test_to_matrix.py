@@ -168,14 +168,14 @@ class Counted(gf.ToMatrix):
     """A stage of a user, which adds the number of neighbours."""
 
     def __call__(self, minibatch: Any) -> Any:
-        result = super().__call__(minibatch)
+        result: Any = super().__call__(minibatch)
         result.num_neighbours = result.matrices[0].mask.sum(1)
         return result
 
 
 def test_a_subclass_arranges_neighbours_itself() -> None:
     with gf.DataLoader(Counted(sampled()), num_workers=0, seed=0) as loader:
-        minibatch = next(iter(loader))
+        minibatch: Any = next(iter(loader))
     assert minibatch.num_neighbours.equal(minibatch.matrices[0].mask.sum(1))
 
 

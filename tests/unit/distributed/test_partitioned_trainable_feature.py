@@ -227,7 +227,7 @@ def test_any_error_of_one_rank_is_raised_on_all(monkeypatch: pytest.MonkeyPatch)
         table = in_part(PartBook.from_bounds([0, 30, NUM_ROWS]), peers)
         backward(table.fetch(torch.arange(9)), 1)
         if rank == 0:
-            monkeypatch.setattr(table, "_used", lambda: {}["no memory"])
+            monkeypatch.setattr(table, "_used", lambda: dict[str, int]()["no memory"])
         check_refused(
             [(table.step, KeyError, "no memory") if rank == 0 else (table.step, RuntimeError, r"ranks \[0\] failed")]
         )

@@ -234,7 +234,7 @@ def first_room(graph: Graph, num_seeds: int, fanouts: Sequence[int], drawing: Dr
     return InitialCapacity(room, columns, [share if kind in sources else 0 for kind in range(graph.num_node_types)])
 
 
-def cut_hops(arrays: HopArrays, read: Read | None) -> list[SampledHop]:
+def cut_hops(arrays: HopArrays, read: Read | torch.Tensor | None) -> list[SampledHop]:
     """Split the arrays of a mini-batch into hops, beginning with the hop of the seeds."""
     # Slice NumPy arrays, not tensors, so that the storage of each result is no larger than the result.
     (rows, neighbors), firsts = arrays.nodes.arrays.values(), arrays.rows.arrays["firsts"].tolist()
@@ -244,7 +244,7 @@ def cut_hops(arrays: HopArrays, read: Read | None) -> list[SampledHop]:
     ]
     kinds, indptr, positions = arrays.relations.arrays, arrays.column_starts(), arrays.edges.arrays["positions"]
     edge_starts, indptr_ends = kinds["edge_starts"].tolist(), kinds["indptr_ends"].tolist()
-    if read is not None:
+    if callable(read):
         positions = read(torch.from_numpy(positions[: edge_starts[-1][0]])).numpy()
     hops = []
     for hop, (bounds, places) in enumerate(zip(edge_starts, kinds["indptr_starts"].tolist(), strict=False)):

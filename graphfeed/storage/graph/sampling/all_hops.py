@@ -48,10 +48,10 @@ def sample_all_hops(
     edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     # Without original ids, the id of an edge is its position.
     read: Any = None if edge_ids is None else partial(gather_edges, graph, edge_ids)
-    # In memory, ids are read while hops are joined.
-    whole = edge_ids is not None and edge_ids.is_contiguous() and edge_ids.shape == graph.indices.shape
-    if joined and whole and edge_ids.dtype in ID_DTYPES and read_choice(graph) is None:
-        read = edge_ids
+    if joined and edge_ids is not None and edge_ids.is_contiguous() and edge_ids.dtype in ID_DTYPES:
+        # In memory, ids are read while hops are joined.
+        whole = edge_ids.shape == graph.indices.shape and read_choice(graph) is None
+        read = edge_ids if whole else read
     options: dict[str, Any] = {"switch_threshold": share, "read": read, "joined": joined, "ahead": ahead}
     node_types, hops = run_prepared(graph, seeds, request, keys, **options)
     numbers = type_numbers_of(graph)
