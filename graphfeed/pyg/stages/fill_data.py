@@ -128,9 +128,7 @@ class FillData(Transform, keeps_size=True, seeded=False):
         )
         if row is None:
             row = col = edge = torch.empty(0, dtype=torch.int64, device="cpu")
-        lines = minibatch.lines if minibatch.lines is not None and minibatch.lines[0] is output else None
-        known = None if lines is None else pick_columns(lines[1], edge_type)
-        index = edge_index_of(row, col) if known is None else known
+        index = edge_index_of(row, col)
         if self.as_edge_index:
             ends = (pick_columns(output.node, end) for end in end_types(edge_type))
             sources, destinations = (0 if nodes is None else len(nodes) for nodes in ends)

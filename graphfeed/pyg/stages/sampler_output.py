@@ -34,8 +34,6 @@ class SampledMiniBatch(MiniBatch):
     # All edges count as one layer, so that `fetch_feature` reads the features of each type once, in order.
     output: Any = field(default=None, kw_only=True)
     """A `torch_geometric.sampler.SamplerOutput`, or a `HeteroSamplerOutput`. Its edges have the ids of the data."""
-    lines: tuple[Any, Any] | None = field(default=None, kw_only=True)
-    """A sampler output and its edges, shape (2, edges), by type, so that FillData need not join them again."""
     of_seeds: dict[Any, dict[str, Any]] | None = field(default=None, kw_only=True)
     """Attributes of the seeds for the data, by type; under None in a graph without types."""
     metadata: tuple[Any, ...] = field(default=(), kw_only=True)
@@ -57,7 +55,7 @@ class SampledMiniBatch(MiniBatch):
 def transform_output(function: Callable[[Any], Any], minibatch: SampledMiniBatch) -> SampledMiniBatch:
     """Replace the sampler output of a mini-batch by a function of it."""
     result = copy.copy(minibatch)
-    result.output, result.lines = function(minibatch.output), None
+    result.output = function(minibatch.output)
     return result
 
 
@@ -137,9 +135,6 @@ class ToSamplerOutput(Transform, keeps_size=True, seeded=False):
         output = (sampler.SamplerOutput if None in hops.rows else sampler.HeteroSamplerOutput)(
             **self.fields_of(hops), metadata=result.metadata
         )
-        if not self.backward:
-            edges = {name and relation_of(name, False): part for name, part in hops.edges.items()}
-            result.lines = output, from_type_dict(edges)
         if self.subgraph_type == "bidirectional":
             output = to_bidirectional(output)
         result.output, result.sampled_subgraphs = output, None
