@@ -171,7 +171,10 @@ def write_matrices(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa:
         if not isinstance(stage, ToMatrix) or device_of(stage) is not None:
             return stage
         sampler = stage.latest_sampler()
-        return stage if sampler is None else LatestMatrices.of(sampler, stage.align)
+        # Each of two stages may run where the user says.
+        if sampler is None or {stage.traits.runs_in, sampler.traits.runs_in} != {Placement.AUTO}:
+            return stage
+        return LatestMatrices.of(sampler, stage.align)
 
     return pipe.rewrite(join)
 

@@ -179,6 +179,13 @@ def test_a_subclass_arranges_neighbours_itself() -> None:
     assert minibatch.num_neighbours.equal(minibatch.matrices[0].mask.sum(1))
 
 
+def test_a_stage_runs_where_it_was_placed() -> None:
+    with gf.DataLoader(sampled().to_matrix().changed(runs_in=gf.Placement.MAIN), num_workers=2, seed=0) as loader:
+        explained = loader.explain()
+    assert "ToMatrix" in explained
+    assert "LatestMatrices" not in explained
+
+
 def test_seeds_and_windows_out_of_range_are_refused_at_once() -> None:
     def first(*items: Any) -> Any:
         pipe = gf.ItemSampler(gf.ItemSet(items, names=("seeds", "timestamp", "pre_time_window")), batch_size=2)
