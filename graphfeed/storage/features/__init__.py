@@ -22,7 +22,6 @@ from graphfeed.storage.features.trained_files import end_checkpoint, manifest_te
 
 __all__ = [
     "PYG_DIM", "PlannedRows", "ReadsAhead", "RemoteFeature", "RowMemory", "Spans", "StoreKey", "bytes_of_rows",
-    "cancel_reads", "check_constant", "coding_of", "dtype_and_shape", "end_checkpoint", "is_encoded",
-    "manifest_text", "next_number", "open_codes", "read_each", "row_type", "stored_rows", "wrap_stored",
-    "write_part",
+    "cancel_reads", "check_constant", "dtype_and_shape", "end_checkpoint", "is_encoded", "manifest_text", "next_number",
+    "open_codes", "read_each", "row_type", "stored_rows", "wrap_stored", "write_part",
 ]  # fmt: skip
