@@ -101,7 +101,7 @@ class LaunchTable:
         results: The arrays that the operation returns.
 
     Raises:
-        LookupError: A launch has an array that is none of these, or a result is empty.
+        LookupError: A launch has an array that is none of these, or one that is two of them, or a result is empty.
     """
 
     def __init__(
@@ -125,6 +125,9 @@ class LaunchTable:
 
         if not all(part.numel() for part in results):
             raise LookupError("a result is empty")
+        fixed = {part.data_ptr() for part in self.kept}
+        if len(fixed.union(part.data_ptr() for part in given)) < len(fixed) + len(given):
+            raise LookupError("arrays of the mini-batch share memory with the graph or each other")
         returned = sorted({part.data_ptr(): part for part in results}.values(), key=lambda part: str(part.dtype))
         self.parts: list[tuple[torch.dtype, int, int, list[int]]] = []
         """For each dtype of the results, the first byte and the end in their block, and the room for each result."""

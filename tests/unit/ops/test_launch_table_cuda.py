@@ -217,6 +217,18 @@ def test_a_graph_that_has_changed_is_sampled_by_launches_of_its_own(cuda: Cuda) 
             assert sample(there, request, number, cuda.put) == sample(here, request, number)
 
 
+def test_seeds_in_the_memory_of_the_graph_are_replaced(cuda: Cuda) -> None:
+    def sample_all(own: gf.FusedCSCSamplingGraph, put: Any) -> list[list[str]]:
+        # The first two begin where an array of the graph does.
+        seeds = [own.indices[:20]] * 2 + [put(torch.arange(first, first + 20)) for first in (40, 50, 60)]
+        found = [own.sample_hops(each, REQUESTS["uniform"], [1, 2, 3]) for each in seeds]
+        return [[digest(hop.to("cpu")) for hop in hops] for hops in found]
+
+    expected = sample_all(graph(), torch.Tensor.clone)
+    with cuda.running():
+        assert sample_all(graph().to(device_of(cuda)), cuda.put) == expected
+
+
 def test_a_key_of_0_is_replaced_when_launches_are_repeated(cuda: Cuda) -> None:
     here, seeds, request = graph(), torch.arange(20), SamplingRequest([torch.tensor([2])])
     with cuda.running():
