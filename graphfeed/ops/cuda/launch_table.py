@@ -197,7 +197,8 @@ class LaunchTable:
         found = [
             part for dtype, first, end, rooms in self.parts for part in blocks[0][first:end].view(dtype).split(rooms)
         ]
-        return [found[place] for place in self.order]
+        # With `data`, autograd doesn't count an in-place change of one result as a change of all.
+        return [found[place].data for place in self.order]
 
     def start(self, blocks: Sequence[torch.Tensor], keys: Sequence[int]) -> None:
         """Repeat the launches with other blocks and keys."""
