@@ -13,6 +13,7 @@ import torch
 import graphfeed as gf
 from graphfeed.ops import max_uva_threads, set_max_uva_threads
 from graphfeed.ops.memory import pinned
+from graphfeed.ops.sampling.hops.gpu_hops import read_later
 from graphfeed.storage import SamplingRequest, TemporalQuery
 from graphfeed.storage.graph.sampling.prepared import PREPARED
 from graphfeed.storage.graph.sampling_request import Seeds
@@ -187,6 +188,31 @@ def test_threads_repeat_the_same_launches_on_their_own_streams(cuda: Cuda) -> No
         for thread in threads:
             thread.join()
     assert found == expected
+
+
+def test_a_reader_that_another_thread_takes_first_is_made_anew(cuda: Cuda) -> None:
+    class Taken(list[Any]):
+        """Readers of which there was one until it was asked for."""
+
+        def __bool__(self) -> bool:
+            return True
+
+    with cuda.running():
+        assert read_later(cuda.put(torch.arange(3)), Taken())() == [0, 1, 2]
+
+
+def test_a_change_of_one_result_of_repeated_launches_is_none_of_others_for_autograd(cuda: Cuda) -> None:
+    with cuda.running():
+        there = graph().to(device_of(cuda))
+        for number in range(0, 6, 2):
+            seeds = cuda.put(seeds_of(number, torch.int64, typed=False))
+            hop = there.sample_hops(seeds, REQUESTS["uniform"], [1, 2, 3])[0]
+        rows, csc = hop.original_row_node_ids, hop.sampled_csc
+        assert isinstance(rows, torch.Tensor)
+        assert isinstance(csc, gf.CSCFormatBase)
+        before = rows._version
+        csc.indices.add_(0)
+        assert rows._version == before
 
 
 def test_results_of_repeated_launches_outlive_their_graph_and_later_minibatches(cuda: Cuda) -> None:

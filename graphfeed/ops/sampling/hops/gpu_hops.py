@@ -178,9 +178,9 @@ def hops_on_gpu(  # noqa: PLR0913 - what a request has, and how it is served
 
 def read_later(table: torch.Tensor, idle: list[Reader]) -> Callable[[], list[int]]:
     """Copy a table from a GPU without waiting; return a function that waits and returns its values, once."""
-    if idle:
+    try:
         values, event = idle.pop()
-    else:
+    except IndexError:  # not asked for before: another thread may take the last one in between
         values = torch.empty(table.numel(), dtype=table.dtype, device="cpu").pin_memory()
         # Waiting for a non-blocking event would keep a core busy.
         event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
