@@ -199,6 +199,15 @@ def test_trees_share_no_node() -> None:
         assert all(trees[row] == trees[column] for row, column in edges_of(hop))
 
 
+def test_a_minibatch_without_seeds_has_no_rows_of_trees() -> None:
+    graph, asked = make_graph(), request(3, 3, disjoint=True)
+    joined: list[Any] = [
+        graph.sample_joined(SEEDS[:0], asked, KEYS[:2]),
+        join_hops(graph.sample_hops(SEEDS[:0], asked, KEYS[:2]), disjoint=True),
+    ]
+    assert [own.trees[None].tolist() for own in joined] == [[], []]
+
+
 def test_copies_of_a_seed_draw_independently_in_their_trees_and_alike_without() -> None:
     copies, size = 20_000, 4
     ends = torch.tensor([[1, 1, 2, 3, 4, 5], [0, 0, 1, 1, 1, 1]])

@@ -266,7 +266,7 @@ def joined_views(arrays: HopArrays, read: Read | torch.Tensor | None) -> JoinedH
         positions[:] = read(torch.from_numpy(positions)).numpy()
     num_edges, added, counts = (bounds[:-1, 1:] - bounds[:-1, :-1]).T.tolist(), known.copy(), known[-1].tolist()
     added[1:] -= known[:-1]
-    has_trees = arrays.table.arrays["trees"].size > 0
+    has_trees = arrays.recipe.drawing.rows == "tree"
     shapes = [shape for own in map(sum, num_edges) for shape in ((2, own), (own,))]
     shapes += [(count,) for count in counts] * (1 + has_trees)
     out = buffers.POOL.empty(sum(map(prod, shapes)), np.int64)
