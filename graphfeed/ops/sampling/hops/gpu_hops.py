@@ -145,8 +145,7 @@ def hops_on_gpu(  # noqa: PLR0913 - what a request has, and how it is served
         moments = SeedTimes(times.contiguous(), None if windows is None else windows.contiguous())
         read_by.append(moments.times)
     if bound is bound_edges and (moments is None or moments.windows is None):
-        threads = current_limits().uva_threads if graph.indices.is_cpu else 0
-        kind = (*counts, is_clean, drawing, given.device, threads)
+        kind = (*counts, is_clean, drawing, given.device, current_limits().uva_threads)
     launches = known.get(kind)
     if isinstance(launches, HopLaunches):
         tables = launches.tables
