@@ -318,6 +318,37 @@ def test_it_is_made_for_this_processor_unless_another_one_is_named(kept: Path) -
     assert len(list(kept.glob("*.scale.*.code"))) == 2
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_constants_lie_beside_their_code_where_little_memory_is_free() -> None:
+    body = """
+import ctypes, mmap, pathlib
+from llvmlite import binding
+from graphfeed.ops.cpu.compiler import machine
+code = machine.target_machine().emit_object(binding.parse_assembly('''
+@table = internal constant [4 x i64] [i64 5, i64 6, i64 7, i64 8]
+define i64 @look_up(i64 %place) {
+  %found = getelementptr [4 x i64], [4 x i64]* @table, i64 0, i64 %place
+  %value = load i64, i64* %found
+  ret i64 %value
+}'''))
+machine.engine()
+reserve, size = ctypes.CDLL(None).mmap, ctypes.c_size_t
+reserve.restype, reserve.argtypes = ctypes.c_void_p, [ctypes.c_void_p, size, *[ctypes.c_int] * 3, ctypes.c_long]
+flags, huge = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, 1 << 42  # without swap space
+page = mmap.mmap(-1, mmap.PAGESIZE)
+ranges = [line.split()[0].split("-") for line in pathlib.Path("/proc/self/maps").read_text().splitlines()]
+ends = [(int(end, 16), int(start, 16)) for (_, end), (start, _) in zip(ranges, ranges[1:])]
+for end, start in ends:
+    if 0 < start - end < 1 << 36:
+        reserve(end, start - end, 0, flags | 0x100000, -1, 0)  # at this address
+assert reserve(None, huge, 0, flags, -1, 0)
+page.close()  # the only free one above 4 TiB that nothing uses
+address = machine.link("look_up", code)
+print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)(2))
+"""
+    assert printed(body) == "7\n"
+
+
 def test_a_program_that_has_set_up_no_logging_sees_on_stderr_that_it_compiles(kept: Path) -> None:
     body = """
 import contextlib, io

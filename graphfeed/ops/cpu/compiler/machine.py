@@ -39,8 +39,9 @@ def dependencies() -> tuple[str, ...]:
 
 @cache
 def engine() -> Any:
-    # Begins with an empty module; object files are added later.
-    return binding.create_mcjit_compiler(binding.parse_assembly(""), target_machine())
+    # Begins with an empty module; object files are added later. With `use_lmm`, the code and constants of a file are
+    # adjacent. Otherwise, LLVM aborts the process where free memory is so scattered that they are over 2 GiB apart.
+    return binding.create_mcjit_compiler(binding.parse_assembly(""), target_machine(), use_lmm=True)
 
 
 def link(symbol: str, code: bytes) -> int:
