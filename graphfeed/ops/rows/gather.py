@@ -13,6 +13,8 @@ from graphfeed.ops.cpu.rows import gather as on_cpu
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.memory.buffers import flat_bytes
 
+TOGETHER_BYTES = 1 << 18
+"""More rows than this get a block for each tensor: a program that keeps one, such as the labels, keeps its block."""
 WORDS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
@@ -81,7 +83,7 @@ def gather_unchecked(values: torch.Tensor, index: torch.Tensor, out: torch.Tenso
 
 
 def gather_each(values: Sequence[torch.Tensor], index: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-    """Call `gather_rows` for several tensors, with one block of memory; None if they aren't alike and on the CPU.
+    """Call `gather_rows` for several tensors, with one block for few rows; None if they aren't alike and on the CPU.
 
     Example:
         >>> gather_each([torch.eye(2), torch.ones(2, 1)], [torch.tensor([1]), torch.tensor([0, 1])])
@@ -96,7 +98,11 @@ def gather_each(values: Sequence[torch.Tensor], index: Sequence[torch.Tensor]) -
         shapes.append((ids.numel(), *own.shape[1:]))
     if dtype not in buffers.NUMPY_DTYPES:
         return None
-    rows = buffers.parts_of(buffers.POOL.empty(sum(map(prod, shapes)), buffers.NUMPY_DTYPES[dtype]), shapes)
+    size = sum(map(prod, shapes))
+    if size * dtype.itemsize <= TOGETHER_BYTES:
+        rows = buffers.parts_of(buffers.POOL.empty(size, buffers.NUMPY_DTYPES[dtype]), shapes)
+    else:
+        rows = [buffers.empty(shape, dtype) for shape in shapes]
     for own, ids, out in zip(values, index, rows, strict=True):
         if out.numel() == 0 or copy_into(own, ids, out):
             check_ids("index", ids, own.shape[0], IndexError)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.ops.memory import buffers
 from tests.kinds import pipelines
 from tests.kinds.digests import assert_same
 from tests.kinds.refusals import Refusal, check_refused
@@ -62,6 +63,19 @@ def test_rows_that_are_read_into_one_buffer_change_and_are_pickled_one_by_one() 
     assert weight.grad is not None
     assert torch.equal(weight.grad, items.sum(0) + len(users))
     assert len(pickle.dumps(items)) < items.nbytes + 2000
+
+
+def test_labels_that_are_kept_keep_no_large_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffers, "POOL", pool := buffers.BufferPool())
+    rows = {"feat": torch.rand(40, 10_000), "label": torch.rand(40, 1)}
+    store = gf.BasicFeatureStore({("node", None, name): gf.TorchBasedFeature(own) for name, own in rows.items()})
+    batch = next(iter(homogeneous().fetch_feature(store, ["feat", "label"])))
+    nodes, labels = batch.input_nodes, batch.node_features["label"]
+    assert_same(batch.node_features, {name: own[nodes] for name, own in rows.items()})
+    size = batch.node_features["feat"].nbytes
+    del batch
+    assert pool.idle >= size
+    assert torch.equal(labels, rows["label"][nodes])
 
 
 def test_edge_features_are_those_of_each_layer() -> None:
