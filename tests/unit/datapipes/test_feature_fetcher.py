@@ -8,6 +8,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops.memory import buffers
+from graphfeed.ops.rows import gather
 from tests.kinds import pipelines
 from tests.kinds.digests import assert_same
 from tests.kinds.refusals import Refusal, check_refused
@@ -63,6 +64,21 @@ def test_rows_that_are_read_into_one_buffer_change_and_are_pickled_one_by_one() 
     assert weight.grad is not None
     assert torch.equal(weight.grad, items.sum(0) + len(users))
     assert len(pickle.dumps(items)) < items.nbytes + 2000
+
+
+def test_rows_of_a_rare_dtype_are_read_alone_and_the_others_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {"half": torch.rand(40, 900).half(), "feat": torch.rand(40, 900), "other": torch.rand(40, 900)}
+    store = gf.BasicFeatureStore({("node", None, name): gf.TorchBasedFeature(own) for name, own in rows.items()})
+    copied, copy_into = list[torch.dtype](), gather.copy_into
+
+    def note(values: torch.Tensor, *given: torch.Tensor) -> int:
+        copied.append(values.dtype)
+        return copy_into(values, *given)
+
+    monkeypatch.setattr(gather, "copy_into", note)
+    batch = next(iter(homogeneous().fetch_feature(store, [*rows])))
+    assert_same(batch.node_features, {name: own[batch.input_nodes] for name, own in rows.items()})
+    assert sorted(map(str, copied)) == ["torch.float16", "torch.float32", "torch.float32"]
 
 
 def test_labels_that_are_kept_keep_no_large_rows(monkeypatch: pytest.MonkeyPatch) -> None:
