@@ -1,4 +1,4 @@
-"""PyG's data by type. Only this module depends on how PyG stores them."""
+"""PyG's data by type. Only this module depends on how PyG stores them, and it uses public names only."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -80,13 +80,12 @@ def tables_of(data: Any) -> Tables:
 
 
 def assign(table: Any, values: dict[str, Any]) -> None:
-    """Set attributes of a table in a copy of PyG's data that was just made; None removes an attribute."""
-    known = getattr(table, "__dict__", {}).get("_mapping")
-    # A copy has nothing cached, so its dict may be updated, in a twentieth of the time.
-    known = known if isinstance(known, dict) else table
-    known.update(values)
-    for name in [name for name, value in values.items() if value is None]:
-        known.pop(name, None)
+    """Set attributes of a table; None removes an attribute."""
+    for name, value in values.items():
+        if value is not None:
+            table[name] = value
+        elif name in table:
+            del table[name]
 
 
 def is_data(data: Any) -> bool:
