@@ -29,6 +29,7 @@ class TrainedFetcher(FeatureFetcher, seeded=False, inserted=True):
         return result
 
     def joined(self, domain: str, ahead: Any, trained: Any) -> Any:
+        """Return features that were fetched ahead and trained ones, in the order of all."""
         if not ahead:
             return trained
         found = {**ahead, **(trained or {})}

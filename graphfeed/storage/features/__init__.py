@@ -12,11 +12,11 @@ from graphfeed.storage.features.feature import (
     RemoteFeature,
     Spans,
     dtype_and_shape,
-    read_each,
     row_type,
 )
 from graphfeed.storage.features.feature_store import StoreKey
 from graphfeed.storage.features.planned_rows import PlannedRows, bytes_of_rows
+from graphfeed.storage.features.read_each import read_each
 from graphfeed.storage.features.row_memory import RowMemory, cancel_reads
 from graphfeed.storage.features.trained_files import end_checkpoint, manifest_text, next_number, write_part
 

@@ -20,7 +20,7 @@ from graphfeed.ops.arguments import (
     rename_overrides,
 )
 from graphfeed.ops.memory import PinOwner, is_page_locked, page_lock
-from graphfeed.ops.rows import gather_each, gather_rows
+from graphfeed.ops.rows import gather_rows
 from graphfeed.storage.features.check_rows import check_feature_rows
 from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.shareable import Shareable
@@ -242,19 +242,6 @@ class RemoteFeature(Feature):
 
         Return the positions of remote rows, int64, ascending, and a function that writes the local ones into all rows.
         """
-
-
-def read_each(features: Sequence[Any], ids: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-    """Read rows of several features, those of a dtype at once; None: not all features are tensors."""
-    if len(features) < 2 or not all(type(feature) is TorchBasedFeature for feature in features):
-        return None
-    rows: list[Any] = [None] * len(features)
-    for dtype in {feature.dtype for feature in features}:
-        own = [number for number, feature in enumerate(features) if feature.dtype is dtype]
-        found = gather_each([features[number]._tensor for number in own], [ids[number] for number in own])
-        for place, number in enumerate(own):
-            rows[number] = features[number].read(ids[number]) if found is None else found[place]
-    return rows
 
 
 def row_type(feature: Feature) -> torch.dtype:

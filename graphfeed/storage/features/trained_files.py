@@ -65,7 +65,7 @@ def next_number(folder: Path) -> int:
 def write_part(folder: Path, part: int, number: int, tables: Tables) -> None:
     """Write the tables of a part."""
     for name, table in tables.items():
-        path = file_of(folder, part, name, number)
+        path = table_file(folder, part, name, number)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_table(path, table)
 
@@ -85,7 +85,7 @@ def end_checkpoint(folder: Path, number: int, text: bytes) -> None:
             path.unlink()
 
 
-def file_of(folder: Path, part: int, name: str, number: int) -> Path:
+def table_file(folder: Path, part: int, name: str, number: int) -> Path:
     return folder / f"part_{part}" / f"{name}.{number}.npy"
 
 
@@ -117,7 +117,7 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, Any], list[Tables]]:
     for part in range(manifest["parts"]):
         tables = {}
         for name in manifest["tables"]:
-            path = file_of(folder, part, name, manifest["number"])
+            path = table_file(folder, part, name, manifest["number"])
             if not path.is_file():
                 raise FileNotFoundError(f"{folder} has a part of a checkpoint: {path} is missing; load another one")
             try:
