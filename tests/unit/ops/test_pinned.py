@@ -72,6 +72,7 @@ def test_memory_is_released_at_exit() -> None:
         "class Owner: pass\n"
         "torch.cuda.is_available = torch.cuda.is_initialized = lambda: True\n"
         "torch.cuda.cudart = Runtime\n"
+        "torch.cuda.is_current_stream_capturing = lambda: False\n"
         "owner = Owner()\n"
         "ops.pin_in_place(empty_long_lived(1 << 25, torch.uint8, CPU), owner)\n"
     )
