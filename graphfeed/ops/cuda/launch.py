@@ -78,9 +78,11 @@ def reading(parts: Collection[torch.Tensor], device: torch.device) -> Iterator[N
     """Keep page-locked memory locked while kernels that read it are launched."""
     pinned.READERS.add(device.index)
     # The lock keeps memory page-locked until the kernels have started; unlocking it then waits for the device.
-    with pinned.LOCKED.lock:
-        yield
-    pinned.unlock_unused()  # pages that were released in the meantime
+    try:
+        with pinned.LOCKED.lock:
+            yield
+    finally:
+        pinned.unlock_unused()  # pages that were released in the meantime
     for part in parts:
         if not pinned.is_locked_in_place(part):
             # Torch reuses its pinned memory as soon as it is freed, unless a stream has copied from it.

@@ -301,6 +301,24 @@ def failing_launch(number: int) -> Iterator[list[int]]:
         yield launched
 
 
+def test_pages_that_are_released_while_a_launch_fails_are_unlocked(emulated: EmulatedCuda) -> None:
+    def release(*_: Any) -> None:
+        others.clear()
+        gc.collect()
+
+    with emulated.running():
+        there, others = graph().pin_memory_(), [graph().pin_memory_()]
+        # The second launch is the first one that reads pinned memory.
+        with (
+            failing_launch(2),
+            patch.object(DRIVER, "cuGetErrorName", release),
+            pytest.raises(RuntimeError, match="719"),
+        ):
+            sample(there, REQUESTS["uniform"], 0, emulated.put)
+        assert others == []
+        assert not pinned.LOCKED.released
+
+
 def test_launches_are_kept_for_few_kinds_of_minibatches(cuda: Cuda) -> None:
     with cuda.running():
         there = graph().to(device_of(cuda))
