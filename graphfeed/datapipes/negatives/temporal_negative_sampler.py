@@ -93,7 +93,7 @@ class TemporalNegativeSampler(Transform, name="sample_temporal_negative", draws=
         result, seeds = unsampled(self, minibatch), given_seeds(minibatch)
         assert isinstance(seeds, torch.Tensor)
         with drawing(minibatch.key, self.number):
-            found, counts = self.others(seeds, times)
+            found, counts = self._others(seeds, times)
         if len(counts) and counts.min() < counts.max():
             raise ValueError("as_columns needs equally many negatives for each event; leave it out")
         result.seeds = torch.cat([seeds, torch.from_numpy(found).to(seeds.dtype).reshape(len(seeds), -1)], 1)
@@ -101,14 +101,14 @@ class TemporalNegativeSampler(Transform, name="sample_temporal_negative", draws=
 
     def sample(self, times: torch.Tensor, seeds: torch.Tensor) -> Sampled:
         """Return the seeds, labels and indexes."""
-        found, counts = self.others(seeds, times)
+        found, counts = self._others(seeds, times)
         indexes = torch.from_numpy(np.repeat(np.arange(len(seeds)), counts))
         pairs = torch.stack([seeds[indexes, 0], torch.from_numpy(found).to(seeds.dtype)], 1)
         labels = torch.zeros(len(seeds) + len(pairs), device="cpu")
         labels[: len(seeds)] = 1
         return torch.cat([seeds, pairs]), labels, torch.cat([torch.arange(len(seeds), device="cpu"), indexes])
 
-    def others(self, seeds: torch.Tensor, times: torch.Tensor) -> tuple[Int64s, Int64s]:
+    def _others(self, seeds: torch.Tensor, times: torch.Tensor) -> tuple[Int64s, Int64s]:
         """Return the destinations of negatives, event by event, and their numbers."""
         if seeds.dim() != 2 or seeds.shape[1] != 2:
             raise ValueError(f"seeds must be edges, shape (N, 2), to get negatives, but have {list(seeds.shape)}")
