@@ -40,7 +40,7 @@ from tests.unit.compiler.kernels import (
 
 PERMUTE = import_module("graphfeed.ops.sampling.permute")
 REACHED_BY_OTHERS = {
-    "compiler.program", "records.crc32c", "records.parse_examples", "records.scan_records",
+    "compiler.program", "issue_launches", "records.crc32c", "records.parse_examples", "records.scan_records",
     "rows.gather_by_page", "rows.read_rows", "rows.row_plan",
 }  # fmt: skip
 """Kernels that valid calls don't run completely. Tests of their packages compare them with references."""

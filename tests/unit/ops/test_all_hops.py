@@ -58,6 +58,20 @@ def test_layers_stay_as_they_are_while_others_are_made() -> None:
     assert as_lists(layers) == expected
 
 
+def test_trees_of_a_mini_batch_are_not_those_of_the_one_before() -> None:
+    hops = ops.PreparedHops(ops.Graph.checked(*random_graph()), [torch.tensor([3])])
+    seeds = torch.arange(200)
+
+    def picked(trees: torch.Tensor | None = None) -> list[int]:
+        positions: list[int] = hops.sample([seeds], [7], trees=trees)[0].edges[0].positions.tolist()
+        return positions
+
+    expected, in_trees = picked(), picked(seeds + 100)
+    for trees, wanted in ((None, expected), (seeds + 100, in_trees)) * 3:
+        assert picked(trees) == wanted
+    assert expected != in_trees
+
+
 def test_positions_beyond_32_bits(disk_path: Path) -> None:
     """All edges come from node 0, in a file without content, which takes no room."""
     indptr = [0, 2**31 - 2, 2**31 + 5, 2**34]

@@ -163,8 +163,8 @@ class HopArrays:
         self.enter(self.nodes, "rows", seeds)
         if self.recipe.drawing.rows == "tree":
             trees = np.arange(sum(counts))
+        self.make_room(self.table, "trees", 0 if trees is None else firsts[-1])
         if trees is not None:
-            self.make_room(self.table, "trees", firsts[-1])
             self.enter(self.table, "trees", [trees[part] for part in parts])
         for name, values in zip(("times", "windows"), moments, strict=False):
             self.at_least(self.moments, firsts[-1], name)
@@ -181,8 +181,11 @@ class HopArrays:
         self.widen(self.columns, room.columns)
 
     def make_room(self, block: Block, name: str, size: int) -> None:
-        """Allocate an array of a block, whose contents are not needed, unless it is large enough."""
-        if block.arrays[name].size < size:
+        """Allocate an array of a block, whose contents are not needed, unless it is large enough.
+
+        One of size 0 replaces the array of the mini-batch before, of which the block still has the address.
+        """
+        if size == 0 or block.arrays[name].size < size:
             block.set_array(name, buffers.POOL.empty(size, block.places[name][1]))
 
     def open_table(self, count: int) -> None:
