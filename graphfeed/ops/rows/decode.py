@@ -42,7 +42,7 @@ def decode_rows(
         raise ValueError(f"bits must be 8 or 4, but is {bits!r:.40}")
     check_vector("scale", scale, (torch.float32,))
     check_vector("offset", offset, (torch.float32,))
-    check_matrix("codes", codes, (torch.uint8,))
+    check_matrix("codes", codes, (torch.uint8,), index)
     columns = scale.numel()
     if offset.numel() != columns:
         raise ValueError(f"scale and offset must have the same length, but have {columns} and {offset.numel()}")
@@ -79,7 +79,7 @@ def decode_own_scales(codes: torch.Tensor, index: torch.Tensor, bits: int, colum
     """
     if bits not in CODES:
         raise ValueError(f"bits must be 8 or 4, but is {bits!r:.40}")
-    check_matrix("codes", codes, (torch.uint8,))
+    check_matrix("codes", codes, (torch.uint8,), index)
     code_bytes = (columns * bits + 7) // 8
     if codes.shape[1] != code_bytes + bits:
         raise ValueError(
@@ -115,15 +115,16 @@ def decode_halves(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         >>> decode_halves(torch.tensor([[0.5], [-2.0]], dtype=torch.float16), torch.tensor([1, 0])).tolist()
         [[-2.0], [0.5]]
     """
-    check_matrix("values", values, HALVES)
+    check_matrix("values", values, HALVES, index)
     if not (values.is_cpu and index.is_cpu):
         return gather_rows(values, index).float()
     words = [values.shape[1], values.dtype == torch.bfloat16]
     return decode("decode_halves", "values", values, index, words, values.shape[1])
 
 
-def check_matrix(name: str, values: torch.Tensor, dtypes: tuple[torch.dtype, ...]) -> None:
+def check_matrix(name: str, values: torch.Tensor, dtypes: tuple[torch.dtype, ...], index: torch.Tensor) -> None:
     check_tensors(**{name: values})
+    check_vector("index", index)
     if values.dim() != 2:
         raise ValueError(f"{name} must have 2 dimensions, but has shape {tuple(values.shape)}")
     check_vector(name, values[:1].flatten(), dtypes)
@@ -132,8 +133,7 @@ def check_matrix(name: str, values: torch.Tensor, dtypes: tuple[torch.dtype, ...
 def decode(
     kernel: str, name: str, values: torch.Tensor, index: torch.Tensor, words: list[int], columns: int
 ) -> torch.Tensor:
-    """Call a kernel with checked values and the words of its arguments between the index and the result."""
-    check_vector("index", index)
+    """Call a kernel with checked tensors and the words of its arguments between the index and the result."""
     module = kernels("rows.decode", index, **{name: values})
     values, index = values.resolve_neg().contiguous(), index.contiguous()
     out = buffers.empty((index.numel(), columns), torch.float32)
