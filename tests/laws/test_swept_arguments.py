@@ -93,10 +93,11 @@ def sweep(folder: Path, values: list[Any]) -> list[tuple[str, str, str, str]]:
     write_files(folder)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY_BYTES, taken + MEMORY_BYTES))
     found = []
     for place, make in every_call(folder).items():
+        # Of each callable, because threads and programs that earlier ones leave have memory, too.
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
         for parameter in swept(make()):
             call, name = make(), parameter.name
             for value in values:
