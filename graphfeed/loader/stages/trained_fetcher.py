@@ -75,10 +75,8 @@ def split_trained(fetcher: FeatureFetcher) -> FeatureFetcher:
     features = [store[key] for key in fetcher.trained_keys]
     if any(isinstance(feature, TrainableFeature) and feature.is_mapped for feature in features):
         source = ReadTrainedAhead(source, store, **names)
-    elif not others:
-        return fetcher
     if not others:
-        return fetcher.changed(datapipe=source)
+        return fetcher if source is fetcher.datapipe else fetcher.changed(datapipe=source)
     order = {
         domain: [name if kind is None else (kind, name) for _, kind, name in keys]
         for domain, keys in fetcher.wanted.items()

@@ -198,7 +198,7 @@ def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device
 def parts_of(block: NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
     """Return the parts of a block as tensors.
 
-    They are no views of one tensor: autograd would count a write to one of them as a write to all, and a pickled one
+    They are not views of one tensor: autograd would count a write to one of them as a write to all, and a pickled one
     would have the whole block.
     """
     sizes = list(map(prod, shapes))

@@ -60,10 +60,8 @@ def count_earlier(
     check_vector("nodes", nodes)
     check_length("moments", moments, nodes.numel(), "node")
     module = kernels("sampling.latest", nodes, indptr=indptr, times=times, moments=moments)
-    counts, columns = (
-        buffers.empty(len(nodes), torch.int64),
-        module.TimedColumns(indptr.contiguous(), times.contiguous()),
-    )
+    counts = buffers.empty(len(nodes), torch.int64)
+    columns = module.TimedColumns(indptr.contiguous(), times.contiguous())
     if module.count_earlier(columns, nodes.contiguous(), moments.contiguous(), counts):
         raise edited()
     return counts
@@ -82,10 +80,8 @@ def latest_cells(
     module, found = kernels("sampling.latest", seeds), list[Cells]()
     nodes, times, windows = seeds.contiguous(), moments.times, moments.windows
     ends, starts = count_earlier(edges.indptr, edges.times, nodes, times), NOTHING
-    columns, written = (
-        module.TimedColumns(edges.indptr, edges.times),
-        module.CopiedEdges(edges.sources, edges.ids, edges.earlier),
-    )
+    columns = module.TimedColumns(edges.indptr, edges.times)
+    written = module.CopiedEdges(edges.sources, edges.ids, edges.earlier)
     for hop, width in enumerate(widths, 1):
         if windows is not None:
             starts = count_earlier(edges.indptr, edges.times, nodes, earliest_times(times, windows))

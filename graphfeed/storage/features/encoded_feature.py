@@ -124,7 +124,7 @@ class EncodedFeature(Shareable, Feature):
         return rows.view(index.numel(), *self._size).to(self._dtype)
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the rows at `ids`, float32, or all rows if None.
+        """Return the rows at `ids`, decoded into `dtype`, or all rows if None.
 
         With ids on a GPU, the rows are returned there, and only codes cross the bus. Ids outside of the rows raise an
         IndexError.
