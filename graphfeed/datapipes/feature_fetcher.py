@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 
@@ -80,6 +80,8 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
             that has nodes or edges of the type.
         RuntimeError: When it runs: `cooperative` on several ranks without a DataLoader.
     """
+
+    _apart_from_inputs: ClassVar[tuple[str, ...]] = ("wanted",)
 
     feature_store: FeatureStore
     node_feature_keys: Names | None = None
@@ -170,9 +172,8 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
     @cached_property
     def trained_keys(self) -> set[StoreKey]:
         """Keys of the features to fetch whose rows are trained (`TrainableFeature`)."""
-        store = self.feature_store
         # Features of other libraries may not say it.
-        return {key for _, key in self.requests() if key in store and getattr(store[key], "is_trained", False)}
+        return {key for key, feature in self.features().items() if getattr(feature, "is_trained", False)}
 
     @cached_property
     def traits(self) -> Traits:

@@ -1,11 +1,12 @@
 """The rules in the order in which they are applied, and the plan that results."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from graphfeed.datapipes import Datapipe
-from graphfeed.datapipes.pipeline import assign_streams
+from graphfeed.datapipes import Datapipe, Source
+from graphfeed.datapipes.pipeline import assign_streams, find, traverse
 from graphfeed.loader.explain import describe_in_line, describe_plan, describe_rules, describe_storage, describe_written
 from graphfeed.loader.placement_rules import (
     cut_at_main_stages,
@@ -71,6 +72,20 @@ class Plan:
     written: Datapipe
     running: Datapipe
     applied: tuple[Rule, ...]
+
+    found: dict[type, list[Datapipe]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Stages that `find` returned, by class."""
+
+    def find(self, kind: type) -> list[Datapipe]:
+        """Return the running stages that are instances of a class or a protocol, which are searched only once."""
+        if kind not in self.found:
+            self.found[kind] = find(self.running, kind)
+        return self.found[kind]
+
+    @cached_property
+    def by_index(self) -> bool:
+        """Whether an epoch can begin at any index."""
+        return all(stage.traits.one_to_one or isinstance(stage, Source) for stage in traverse(self.running))
 
     def explain(
         self, *, rewritten: bool = True, summary: Summary | None = None, memories: Iterable[RowMemory] = ()

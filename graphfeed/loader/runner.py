@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from graphfeed.datapipes import Source
-from graphfeed.datapipes.pipeline import Observer, find, traverse
+from graphfeed.datapipes import IterableSource
+from graphfeed.datapipes.pipeline import Observer, traverse
 from graphfeed.loader.executors.process_executor import ProcessExecutor
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.explain import describe_setting
 from graphfeed.loader.plan import Plan
 from graphfeed.loader.profile import Profile, find_caches
-from graphfeed.loader.progress import Progress
+from graphfeed.loader.progress import OrderedSource, Progress
 from graphfeed.loader.rules import CopiesToDevice
 from graphfeed.loader.run import RUN_OF, RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
@@ -124,9 +124,9 @@ class Runner:
         """Yield the mini-batches of an epoch, starting at a position."""
         set_max_uva_threads(self.max_uva_threads)
         pipe = self.plan.running
-        for stage in find(pipe, CopiesToDevice):
+        for stage in self.plan.find(CopiesToDevice):
             check_device("copy_to", stage.device)  # type: ignore[attr-defined]
-        executor = self.workers.open_executor() if find(pipe, InWorkers) else None
+        executor = self.workers.open_executor() if self.plan.find(InWorkers) else None
         record = None
         if profile is not None:
             setting = describe_setting(pipe, self.workers.num_workers, self.workers.worker_kind)
@@ -135,15 +135,17 @@ class Runner:
         run = RunContext(executor, observer, record, self.workers.memories)
         try:
             # If the stages can't begin at an index, the mini-batches before it are computed again and dropped.
-            by_index = all(stage.traits.one_to_one or isinstance(stage, Source) for stage in traverse(pipe))
+            by_index = self.plan.by_index
             skipped = 0 if by_index else begin.index
             pipe = pipe.with_seed(seed, begin.epoch, begin.index - skipped)
             # `begin` gets a digest of the order if it comes from outside, such as a PyTorch sampler.
-            begin.note_order(pipe)
-            pipe = begin.follow_nodes(pipe, replays=not by_index)
-            RUN_OF.update(dict.fromkeys(traverse(pipe), run))
-            for stage in traverse(pipe):
-                run.when_cancelled(stage.leave_run)
+            if self.plan.find(OrderedSource):
+                begin.note_order(pipe)
+            if self.plan.find(IterableSource):
+                pipe = begin.follow_nodes(pipe, replays=not by_index)
+            stages = traverse(pipe)
+            RUN_OF.update(dict.fromkeys(stages, run))
+            run.last_calls.extend(stage.leave_run for stage in stages)
             with closing(run.drive(pipe)) as batches:
                 taken: Iterator[Any] = islice(batches, skipped, None)
                 yield from taken if record is None else record.watch_reader(taken)

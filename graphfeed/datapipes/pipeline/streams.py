@@ -37,9 +37,12 @@ def assign_streams(pipe: "Datapipe") -> "Datapipe":
     A chain is returned unchanged, since its stages count those before them. Stages in parallel branches would have the
     same count, and so the same draws. A pipeline that already has streams keeps them.
     """
-    stages = traverse(pipe)
-    has_join = any(len(stage.inputs) > 1 for stage in stages)
-    if not has_join or all(getattr(stage, stream) is not None for stage in stages for stream in streams_of(stage)):
+    end = pipe
+    while len(end.inputs) == 1:
+        (end,) = end.inputs
+    if not end.inputs or all(
+        getattr(stage, stream) is not None for stage in traverse(pipe) for stream in streams_of(stage)
+    ):
         return pipe
     numbers = {"random_stream": count(), "seeded_stream": count()}
     return pipe.rewrite(lambda stage: with_streams(stage, {name: next(numbers[name]) for name in streams_of(stage)}))

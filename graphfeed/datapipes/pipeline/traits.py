@@ -104,5 +104,6 @@ def traits_of_class(cls: type, inherited: Traits, given: Mapping[str, Any]) -> T
 
 
 def traits_of_stage(stage: Any, of_class: Traits) -> Traits:
-    own = {name: vars(stage)[name] for name in OF_ONE_STAGE if name in vars(stage)}
+    values = vars(stage)
+    own = {name: values[name] for name in OF_ONE_STAGE if name in values}
     return replace(of_class, **own) if own else of_class

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache, cached_property
+from operator import is_not
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -24,38 +25,37 @@ class Rewritable:
         found: list[Any] = []
         # Attributes rather than fields: a stage with its own `__init__` has no fields.
         for value in vars(self).values():
-            if isinstance(value, Rewritable):
-                found.append(value)
-            elif isinstance(value, (list, tuple)):
-                found += [part for part in value if isinstance(part, Rewritable)]
+            if isinstance(value, (Rewritable, list, tuple)):
+                found += [value] if isinstance(value, Rewritable) else stages_in(value)
         return tuple(found)
 
     def changed(self, **fields: Any) -> Self:
         """Return a copy with other values in some fields."""
         clone = object.__new__(type(self))
+        own, cached = clone.__dict__, cached_names(type(self))
         for name, value in vars(self).items():
-            # A stage may have its own method, as in super().__init__(datapipe, self.work); rebind it to the copy.
-            own_method = isinstance(value, MethodType) and value.__self__ is self
             # Cached values, computed from the old fields, are left out.
-            if not isinstance(getattr(type(self), name, None), cached_property):
-                clone.__dict__[name] = MethodType(value.__func__, clone) if own_method else value
-        clone.__dict__.update(fields)
+            if name not in cached:
+                # A stage may have its own method, as in super().__init__(datapipe, self.work); rebind it to the copy.
+                own_method = type(value) is MethodType and value.__self__ is self
+                own[name] = MethodType(value.__func__, clone) if own_method else value
+        own.update(fields)
         return clone
 
     def with_inputs(self, swap: "Callable[[Datapipe], Datapipe]") -> Self:
         """Return a copy with `swap` applied to each input, or this object if no input changes."""
         fields: dict[str, Any] = {}
         for name, value in vars(self).items():
-            if isinstance(value, Rewritable):
-                fields[name] = swap(value)  # type: ignore[arg-type]
-            elif isinstance(value, (list, tuple)) and any(isinstance(part, Rewritable) for part in value):
-                parts: Any = value
-                fields[name] = type(value)(swap(part) if isinstance(part, Rewritable) else part for part in parts)  # type: ignore[arg-type]
-        changed = self.changed(**fields)
-        changed.__dict__.update({name: vars(self)[name] for name in self._apart_from_inputs if name in vars(self)})
+            if not isinstance(value, (Rewritable, list, tuple)):
+                continue
+            new: Any = swap(value) if isinstance(value, Rewritable) else swap_in(value, swap)  # type: ignore[arg-type]
+            if new is not value:
+                fields[name] = new
         # An unchanged object keeps its cached values.
-        same = all(new is old for new, old in zip(changed.inputs, self.inputs, strict=True))
-        return self if same else changed
+        if not fields:
+            return self
+        kept = {name: vars(self)[name] for name in self._apart_from_inputs if name in vars(self)}
+        return self.changed(**kept, **fields)
 
     def rewrite(self, rule: "Callable[[Datapipe], Datapipe]") -> "Datapipe":
         """Apply a rule to each stage, inputs first. A stage that several others read from stays shared.
@@ -70,6 +70,22 @@ class Rewritable:
             return done[id(stage)]
 
         return visit(self)  # type: ignore[arg-type]
+
+
+def stages_in(parts: Any) -> list[Any]:
+    return [part for part in parts if isinstance(part, Rewritable)]
+
+
+def swap_in(parts: Any, swap: Any) -> Any:
+    """Return a list or a tuple with each stage in it swapped, or this object if none changes."""
+    new = [swap(part) if isinstance(part, Rewritable) else part for part in parts]
+    return type(parts)(new) if any(map(is_not, new, parts)) else parts
+
+
+@cache
+def cached_names(kind: type) -> frozenset[str]:
+    """Return the names of the cached values of a class."""
+    return frozenset(name for name in dir(kind) if isinstance(getattr(kind, name, None), cached_property))
 
 
 def check_source(stage: Any) -> None:
@@ -129,7 +145,8 @@ def is_a(stage: Any, kind: type) -> bool:
     """Return whether a stage is an instance of a class or a protocol."""
     # Asking a protocol takes 20 us, and most stages lack its first member.
     member = first_member(kind)
-    return (member is None or hasattr(stage, member)) and isinstance(stage, kind)
+    may_be = member is None or member in vars(stage) or hasattr(type(stage), member)
+    return may_be and isinstance(stage, kind)
 
 
 @cache

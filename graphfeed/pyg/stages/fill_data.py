@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -44,6 +44,8 @@ class FillData(Transform, keeps_size=True, seeded=False):
 
     Fetched rows are not copied. Attributes that belong to neither nodes nor edges come from `features.template`.
     """
+
+    _apart_from_inputs: ClassVar[tuple[str, ...]] = ("traits",)
 
     features: DataFeatures
     function: Callable[[Any], Any] | None = None
