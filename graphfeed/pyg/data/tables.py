@@ -70,11 +70,11 @@ def tables_of(data: Any) -> Tables:
     """Return the tables of a `Data`, a `HeteroData` or a pair of stores; `Tables` are returned unchanged."""
     if isinstance(data, Tables):
         return data
+    if hasattr(type(data), "node_items"):  # ask the class, as an instance may have any attribute
+        return Tables(dict(data.node_items()), dict(data.edge_items()), data)
     data = as_data(data)
     if isinstance(data, StorePair):
         return Tables(data.nodes, data.edges)
-    if hasattr(type(data), "node_types"):  # ask the class, as an instance may have any attribute
-        return Tables(dict(data.node_items()), dict(data.edge_items()), data)
     (table,) = data.node_stores
     return Tables({None: table}, {None: table}, data)
 

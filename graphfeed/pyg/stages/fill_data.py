@@ -11,7 +11,7 @@ import torch
 from graphfeed.datapipes import Datapipe, FeatureFetcher, MiniBatch, Transform
 from graphfeed.datapipes.pipeline import Placement, Traits
 from graphfeed.pyg.data.features_of_data import EDGES, DataFeatures, as_given
-from graphfeed.pyg.data.fill_batch import fill_batch, pick_columns
+from graphfeed.pyg.data.fill_batch import fill_batch
 from graphfeed.pyg.data.store_data import end_types
 from graphfeed.pyg.data.tables import assign, import_pyg, tables_of
 from graphfeed.pyg.stages.sampler_output import SampledMiniBatch, edge_index_of
@@ -45,7 +45,7 @@ class FillData(Transform, keeps_size=True, seeded=False):
     Fetched rows are not copied. Attributes that belong to neither nodes nor edges come from `features.template`.
     """
 
-    _apart_from_inputs: ClassVar[tuple[str, ...]] = ("traits",)
+    _apart_from_inputs: ClassVar[tuple[str, ...]] = ("traits", "names")
 
     features: DataFeatures
     function: Callable[[Any], Any] | None = None
@@ -65,6 +65,12 @@ class FillData(Transform, keeps_size=True, seeded=False):
         data = self.fill_in(minibatch)
         return data if self.function is None else self.function(data)
 
+    @cached_property
+    def names(self) -> dict[Any, frozenset[str]]:
+        """The names in the tables of the template, by type."""
+        tables = {} if self.features.template is None else tables_of(self.features.template).by_type
+        return {owner: frozenset(table) for owner, table in tables.items()}
+
     def fill_in(self, minibatch: SampledMiniBatch) -> Any:
         """Build the data, without applying the function."""
         output, given = minibatch.output, self.features.template
@@ -79,60 +85,55 @@ class FillData(Transform, keeps_size=True, seeded=False):
         if typed:  # the template may lack some types
             nodes.update({of_type: data[of_type] for of_type in output.node if of_type not in nodes})
             edges.update({of_type: data[of_type] for of_type in output.row if of_type not in edges})
+        own = {name: by_type(getattr(output, name)) for name in FIELDS}
         # Without types, nodes and edges have the same table.
-        found: dict[int, dict[str, Any]] = {id(table): {} for table in (*nodes.values(), *edges.values())}
-        for node_type, table in nodes.items():
-            self.fill_nodes(found[id(table)], table, minibatch, node_type)
-        for edge_type, table in edges.items():
-            self.fill_edges(found[id(table)], table, minibatch, edge_type)
+        found: dict[Any, dict[str, Any]] = {owner: {} for owner in (*nodes, *edges)}
+        for node_type in nodes:
+            self.fill_nodes(found[node_type], own["node"].get(node_type), minibatch, node_type)
+        for edge_type in edges:
+            self.fill_edges(found[edge_type], own, minibatch, edge_type)
         # As in PyG's loaders, None removes an attribute of that name from data without types.
         replaces = not (typed or self.is_subgraph)
-        for node_type, table in nodes.items():
+        for node_type in nodes:
             # In a `Batch`, `batch` is a node attribute like others.
-            is_own, values = "batch" in self.features.node_names.get(node_type, ()), found[id(table)]
-            put(values, "batch", pick_columns(output.batch, node_type), replaces and not is_own)
-            put(values, "num_sampled_nodes", pick_columns(output.num_sampled_nodes, node_type), replaces)
-        for edge_type, table in edges.items():
-            values = found[id(table)]
-            put(values, "num_sampled_edges", pick_columns(output.num_sampled_edges, edge_type), replaces)
-            row, col = pick_columns(output.orig_row, edge_type), pick_columns(output.orig_col, edge_type)
+            is_own, values = "batch" in self.features.node_names.get(node_type, ()), found[node_type]
+            put(values, "batch", own["batch"].get(node_type), replaces and not is_own)
+            put(values, "num_sampled_nodes", own["num_sampled_nodes"].get(node_type), replaces)
+        for edge_type in edges:
+            values = found[edge_type]
+            put(values, "num_sampled_edges", own["num_sampled_edges"].get(edge_type), replaces)
+            row, col = own["orig_row"].get(edge_type), own["orig_col"].get(edge_type)
             if row is not None and col is not None:
                 values["_orig_edge_index"] = edge_index_of(row, col)
+        for owner, table in (*nodes.items(), *edges.items()) if typed else nodes.items():
+            assign(table, found[owner])
         for owner, given in (minibatch.of_seeds or {}).items():
+            # The data may lack the type.
             table = nodes[None] if owner is None else data[owner]
-            if id(table) not in found:  # a type that the data lack
-                found[id(table)], edges[owner] = {}, table
-            values = found[id(table)]
-            for name, value in given.items():
-                put(values, name, value, not self.is_subgraph)
-        for table in (*nodes.values(), *edges.values()):
-            assign(table, found[id(table)])
+            assign(table, {name: value for name, value in given.items() if value is not None or not self.is_subgraph})
         return data
 
-    def fill_nodes(self, values: dict[str, Any], table: Any, minibatch: SampledMiniBatch, node_type: Any) -> None:
+    def fill_nodes(self, values: dict[str, Any], ids: Any, minibatch: SampledMiniBatch, node_type: Any) -> None:
         """Add the features and the ids of the nodes of a type to the values for its table."""
-        ids = pick_columns(minibatch.output.node, node_type)
         if ids is None:
             ids = torch.empty(0, dtype=torch.int64, device="cpu")
         self.fill(values, "node", node_type, ids, minibatch.node_features or {})
-        if "num_nodes" in table:
+        names = self.names.get(node_type, ())
+        if "num_nodes" in names:
             values["num_nodes"] = len(ids)
-        if "n_id" not in table and "n_id" not in values:
+        if "n_id" not in names and "n_id" not in values:
             values["n_id"] = ids
 
-    def fill_edges(self, values: dict[str, Any], table: Any, minibatch: SampledMiniBatch, edge_type: Any) -> None:
+    def fill_edges(
+        self, values: dict[str, Any], own: dict[str, dict[Any, Any]], minibatch: SampledMiniBatch, edge_type: Any
+    ) -> None:
         """Add the edges of a type, their features and their ids to the values for its table."""
-        output = minibatch.output
-        row, col, edge = (
-            pick_columns(output.row, edge_type),
-            pick_columns(output.col, edge_type),
-            pick_columns(output.edge, edge_type),
-        )
+        row, col, edge = own["row"].get(edge_type), own["col"].get(edge_type), own["edge"].get(edge_type)
         if row is None:
             row = col = edge = torch.empty(0, dtype=torch.int64, device="cpu")
         index = edge_index_of(row, col)
         if self.as_edge_index:
-            ends = (pick_columns(output.node, end) for end in end_types(edge_type))
+            ends = (own["node"].get(end) for end in end_types(edge_type))
             sources, destinations = (0 if nodes is None else len(nodes) for nodes in ends)
             index = to_edge_index(index, (sources, destinations))
         values[EDGES] = index
@@ -142,7 +143,7 @@ class FillData(Transform, keeps_size=True, seeded=False):
             values.update(dict.fromkeys(self.features.edge_names.get(name, ())))
             return
         self.fill(values, "edge", name, edge, minibatch.edge_features[0] if minibatch.edge_features else {})
-        if "e_id" not in table and "e_id" not in values:
+        if "e_id" not in values and "e_id" not in self.names.get(edge_type, ()):
             values["e_id"] = edge
 
     def fill(self, values: Any, domain: str, owner: str | None, ids: torch.Tensor, fetched: Mapping[Any, Any]) -> None:
@@ -156,7 +157,13 @@ class FillData(Transform, keeps_size=True, seeded=False):
             values[name] = as_given(rows, self.features.dims.get((owner, name), 0))
 
 
+FIELDS = ("node", "row", "col", "edge", "batch", "num_sampled_nodes", "num_sampled_edges", "orig_row", "orig_col")
+"""Fields of a sampler output that belong to types."""
 name_of = lru_cache(maxsize=1024)(type_name)
+
+
+def by_type(values: Any) -> dict[Any, Any]:
+    return values if isinstance(values, dict) else {None: values}
 
 
 def put(values: dict[str, Any], name: str, value: Any, replaces: bool) -> None:
