@@ -21,6 +21,8 @@ from graphfeed.storage.datasets import num_groups_of, rows_of_groups
 
 SHUFFLE = 0x5348554646
 """Separates the key of the order from the keys of mini-batches."""
+MOST_TOGETHER, BYTES_TOGETHER = 32, 1 << 20
+"""Maximum number of mini-batches whose items are taken at once, and of their bytes."""
 
 
 class ItemSampler(Datapipe, init=False, seeded=False):
@@ -109,9 +111,40 @@ class ItemSampler(Datapipe, init=False, seeded=False):
 
     def __iter__(self) -> Iterator[Any]:
         worker, num_workers = torch_shard()
+        if num_workers == 1 and (step := self.num_together) > 1:
+            for first in range(self.start, len(self), step):
+                yield from self.take_together(first, min(first + step, len(self)))
+            return
         for index in range(self.start, len(self)):
             if index % num_workers == worker:
                 yield self.minibatch(index)
+
+    @property
+    def num_together(self) -> int:
+        """Number of mini-batches whose items are taken at once; 1 unless these are numbers and tensors of one type."""
+        methods = ("minibatch", "minibatch_of", "positions_of")
+        plain = all(getattr(type(self), name) is getattr(ItemSampler, name) for name in methods)
+        kinds = list(self.item_set.by_type.values()) if type(self.item_set) is HeteroItemSet else [self.item_set]
+        if not plain or self.every is not None or len(kinds) > 1 or type(kinds[0]) is not ItemSet:
+            return 1
+        if not all(isinstance(member, (torch.Tensor, int, range)) for member in kinds[0].members):
+            return 1
+        each = [member.nbytes for member in kinds[0].members if isinstance(member, torch.Tensor)]
+        size = (sum(each) // len(kinds[0]) + 8) * self.num_groups * kinds[0].group_size
+        return min(max(BYTES_TOGETHER // size, 1), MOST_TOGETHER)
+
+    def take_together(self, first: int, last: int) -> Iterator[Any]:
+        """Yield the mini-batches `first .. last - 1`. Taking their items at once takes half the time."""
+        positions = self.positions_between(first, last)
+        mark_below(positions, len(self.item_set))
+        rows, size = self.item_set[positions], self.num_groups * self.item_set.group_size
+        kind, members = next(iter(rows.items())) if isinstance(rows, dict) else (None, rows)
+        parts = [member.split(size) for member in (members if isinstance(members, tuple) else (members,))]
+        for index, own in enumerate(zip(*parts, strict=True), first):
+            # Copies, so that a mini-batch that is kept or pickled doesn't have the items of all.
+            values = tuple(part.clone() for part in own)
+            batch = values if len(values) > 1 else values[0]
+            yield self.with_key(batch if kind is None else {kind: batch}, index)
 
     def minibatch(self, index: int) -> Any:
         """Return the mini-batch with this index, in the same time for every index."""
@@ -126,10 +159,14 @@ class ItemSampler(Datapipe, init=False, seeded=False):
                 raise IndexError(f"index must be in 0 .. {len(self) - 1}, but is {index}")
             span = int(permute(index, index + 1, len(spans), self.order_key)) if self.shuffle else index
             return torch.from_numpy(np.arange(*spans.starts[span : span + 2].tolist()))
-        size, each = num_groups_of(self.item_set), self.num_groups
-        low, high = index * each, min(size, (index + 1) * each)
-        if low < 0 or high - low < (each if self.drop_last else 1):
+        if not 0 <= index < len(self):
             raise IndexError(f"index must be in 0 .. {len(self) - 1}, but is {index}")
+        return self.positions_between(index, index + 1)
+
+    def positions_between(self, first: int, last: int) -> torch.Tensor:
+        """Return the positions of the items of the mini-batches `first .. last - 1`, which are not time spans."""
+        size, each = num_groups_of(self.item_set), self.num_groups
+        low, high = first * each, min(size, last * each)
         # Any range of a keyed permutation can be computed, so the order of an epoch is never stored.
         groups = permute(low, high, size, self.order_key) if self.shuffle else torch.from_numpy(np.arange(low, high))
         return rows_of_groups(self.item_set, groups)
@@ -141,7 +178,11 @@ class ItemSampler(Datapipe, init=False, seeded=False):
 
     def minibatch_of(self, positions: torch.Tensor, index: int) -> Any:
         """Return the mini-batch of the items at some positions, with the key of an index."""
-        minibatch = self.minibatcher(self.item_set[positions], self.item_set.names)
+        return self.with_key(self.item_set[positions], index)
+
+    def with_key(self, rows: Any, index: int) -> Any:
+        """Return the mini-batch of some rows of items, with the key of an index."""
+        minibatch = self.minibatcher(rows, self.item_set.names)
         if isinstance(minibatch, MiniBatch):
             minibatch.key = Key(self.seed or 0, self.epoch, index)
         return minibatch

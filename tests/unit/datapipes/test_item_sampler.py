@@ -52,6 +52,30 @@ def test_the_length_is_the_number_of_mini_batches(count: int, batch_size: int, d
             pipe.minibatch(index)
 
 
+@given(st.integers(1, 200), st.integers(1, 7), st.booleans(), st.booleans(), st.integers(0, 40), st.integers(1, 2))
+def test_mini_batches_taken_together_are_those_of_their_indexes(
+    count: int, batch_size: int, shuffle: bool, drop_last: bool, start: int, group_size: int
+) -> None:
+    members = (count * group_size, torch.arange(count * group_size).bfloat16(), range(5, 5 + count * group_size))
+    items = gf.ItemSet(members, names=("seeds", "labels", "timestamp"), group_size=group_size)
+    for item_set in (items, gf.HeteroItemSet({"a": items})):
+        pipe: Any = gf.ItemSampler(item_set, batch_size, shuffle=shuffle, drop_last=drop_last, seed=3, start=start)
+        assert_same(list(pipe), [pipe.minibatch(index) for index in range(start, len(pipe))])
+
+
+def test_a_mini_batch_does_not_keep_the_items_of_others() -> None:
+    seeds = next(iter(sampler(100, 2))).seeds
+    assert seeds.untyped_storage().nbytes() == seeds.nbytes
+
+
+def test_a_class_may_make_its_own_mini_batches() -> None:
+    class Reversed(gf.ItemSampler):
+        def positions_of(self, index: int) -> torch.Tensor:
+            return super().positions_of(index).flip(0)
+
+    assert seeds_in(Reversed(gf.ItemSet(5, names="seeds"), 2)) == [[1, 0], [3, 2], [4]]
+
+
 def test_shuffled_items_come_once_each() -> None:
     for count in (1, 10, 4096, 4097, 10_000):
         items = flat(sampler(count, 100, shuffle=True))
