@@ -1,9 +1,11 @@
 """Output buffers that are reused after the last tensor in them dies, since fresh pages cost more than copying."""
 
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from ctypes import c_ubyte
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -25,18 +27,6 @@ NUMPY_DTYPES: dict[torch.dtype, Any] = {
 """The most frequent dtypes. Tensors of other dtypes are created as views of bytes, which takes longer."""
 
 
-class Lease:
-    """A block in use, which returns to the pool when the NumPy arrays over it die."""
-
-    def __init__(self, pool: "BufferPool", block: NDArray[np.uint8]) -> None:
-        self.pool = pool
-        self.block = block
-        self.__array_interface__ = block.__array_interface__
-
-    def __del__(self) -> None:
-        self.pool.release(self.block)
-
-
 class BufferPool:
     """A thread-safe pool of blocks, with four size classes per power of two."""
 
@@ -47,7 +37,10 @@ class BufferPool:
         self.idle_bytes = idle_bytes
         self.idle = 0
         self.lending = ForkLock()
-        self.blocks: defaultdict[int, list[NDArray[np.uint8]]] = defaultdict(list)
+        self.blocks: defaultdict[int, list[Any]] = defaultdict(list)
+        """Idle blocks by size, as arrays of `ctypes`: views of an array over a NumPy array refer to that one."""
+        self.lent: dict[int, tuple[weakref.ref[NDArray[Any]], Any]] = {}
+        """Blocks in use, each with a weak reference to its array, which lives as long as any view of it."""
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """Return an uninitialised array, in an idle block if there is one."""
@@ -60,23 +53,28 @@ class BufferPool:
         step = 1 << max((size - 1).bit_length() - 3, 12)
         rounded = align(size, step)
         given = None if self.source is None else self.source(rounded)
-        memory = self.acquire(rounded) if given is None else given
-        array: NDArray[Any] = memory[:size].view(kind).reshape(shape)
+        if given is not None:
+            memory: NDArray[Any] = given[:size].view(kind).reshape(shape)
+            return memory
+        array: NDArray[Any] = np.ndarray(shape, kind, block := self.acquire(rounded))
+        reference = weakref.ref(array, self.release)
+        self.lent[id(reference)] = reference, block
         return array
 
-    def acquire(self, size: int) -> NDArray[np.uint8]:
+    def acquire(self, size: int) -> Any:
         # `size` is the size of a size class.
         with self.lending.lock:
-            free = self.blocks[size]
-            block = free.pop() if free else None
-            self.idle -= 0 if block is None else size
-        return np.asarray(Lease(self, np.empty(size, dtype=np.uint8) if block is None else block))
+            if free := self.blocks[size]:
+                self.idle -= size
+                return free.pop()
+        return (c_ubyte * size).from_buffer(np.empty(size, dtype=np.uint8))
 
-    def release(self, block: NDArray[np.uint8]) -> None:
+    def release(self, reference: "weakref.ref[NDArray[Any]]") -> None:
+        _, block = self.lent.pop(id(reference))
         with self.lending.lock:
-            if self.idle + block.size <= self.idle_bytes:
-                self.idle += block.size
-                self.blocks[block.size].append(block)
+            if self.idle + len(block) <= self.idle_bytes:
+                self.idle += len(block)
+                self.blocks[len(block)].append(block)
 
 
 class NodeMaps:
