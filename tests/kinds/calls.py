@@ -226,16 +226,12 @@ def row_calls() -> dict[str, Call]:
     """Return the calls of operations on rows."""
     values, places = torch.arange(20).view(5, 4), torch.tensor([1, 3])
     factors = {"scale": torch.ones(4), "offset": torch.zeros(4)}
-    coded = {"codes": values.byte(), "index": places, "bits": 8, **factors}
+    coded = {"codes": values.byte(), "index": places, "bits": 8, "columns": 4, **factors}
     trained = {"rows": torch.ones(5, 2), "state": torch.zeros(5, 2), "ids": places, "gradients": torch.ones(2, 2)}
     read = {"start": 8, "ids": torch.tensor([0, 2, 2]), "out": torch.zeros(3, 2), "places": torch.tensor([2, 0, 1])}
     return {
         "clear_policy": Call(with_policy(ops.clear_policy), {"policy": "lru"}),
         "clear_sets": Call(lambda capacity: ops.clear_sets(ops.new_sets(capacity)), {"capacity": 70}),
-        "decode_halves": Call(ops.decode_halves, {"values": values.half(), "index": places}),
-        "decode_own_scales": Call(
-            ops.decode_own_scales, {"codes": torch.zeros(5, 12).byte(), "index": places, "bits": 8, "columns": 4}
-        ),
         "decode_rows": Call(ops.decode_rows, coded),
         "draw_rows": Call(ops.draw_rows, {"rows": torch.zeros(3, 2), "ids": torch.arange(3), "key": 5, "bound": 0.5}),
         "find_keys": Call(with_policy(ops.find_keys), {"policy": "s3-fifo", "keys": INDICES}),

@@ -102,17 +102,18 @@ def calls_on_rows(inputs: Inputs) -> dict[str, Call]:
     for width, dtype in ((1, torch.float32), (3, torch.uint8), (40, torch.float16), (100, torch.float32)):
         tables.append(torch.arange(2000 * width).reshape(2000, width).to(dtype))
     copied = [{"source": table, "out": torch.zeros(50, *table.shape[1:], dtype=table.dtype)} for table in tables]
-    coded: list[dict[str, Any]] = [
-        {"codes": (tables[3].int() % 251)[:, :width].byte().contiguous(), "bits": bits,
-         "scale": torch.linspace(-1, 1.7, columns), "offset": torch.linspace(0.1, 7, columns)}
-        for width, bits, columns in ((100, 8, 100), (3, 8, 3), (66, 8, 66), (100, 4, 199), (1, 4, 1), (50, 4, 100))
-    ]  # fmt: skip
-    factors = torch.stack([torch.linspace(-1, 1.7, 2000), torch.linspace(0.1, 7, 2000)], 1)
-    own_scales = [
-        {"codes": torch.cat([own["codes"], factors.to(kind).view(torch.uint8)], 1),
-         "bits": own["bits"], "columns": own["scale"].numel()}
-        for own in coded for kind in [torch.float32 if own["bits"] == 8 else torch.float16]
-    ]  # fmt: skip
+    bits = ((100, 8, 100), (3, 8, 3), (66, 8, 66), (100, 4, 199), (1, 4, 1), (50, 4, 100))
+    coded: list[dict[str, Any]] = []
+    own_factors = torch.stack([torch.linspace(-1, 1.7, 2000), torch.linspace(0.1, 7, 2000)], 1)
+    for width, size, columns in bits:
+        codes = (tables[3].int() % 251)[:, :width].byte().contiguous()
+        scale, offset = torch.linspace(-1, 1.7, columns), torch.linspace(0.1, 7, columns)
+        own = own_factors.to(torch.float32 if size == 8 else torch.float16).view(torch.uint8)
+        for given in ({"codes": codes, "scale": scale, "offset": offset}, {"codes": torch.cat([codes, own], 1)}):
+            coded += [{"bits": size, "columns": columns, "scale": None, "offset": None, **given}]
+    for table in (tables[2], tables[3].bfloat16()):
+        coded.append({"codes": table, "bits": 16, "columns": table.shape[1], "scale": None, "offset": None})
+    coded += [{**own, "dtype": torch.bfloat16} for own in coded]
     places = torch.arange(0, inputs.indices.numel(), 5)
     sets, asked = rows.new_sets(100), [torch.unique(inputs.indices[50 * part :][:200]) for part in range(4)]
     for request in range(2):
@@ -126,12 +127,10 @@ def calls_on_rows(inputs: Inputs) -> dict[str, Call]:
             rows.gather_rows, {"values": tables[0], "index": index}, [{"values": table} for table in tables],
             over_the_bus=("values",),
         ),
-        "decode_own_scales": Call(
-            rows.decode_own_scales, {"index": index, **own_scales[0]}, own_scales, over_the_bus=("codes",),
-        ),
         "decode_rows": Call(
-            rows.decode_rows, {"index": index, **coded[0]}, coded, over_the_bus=("codes",),
+            rows.decode_rows, {"index": index, "dtype": torch.float32, **coded[0]}, coded, over_the_bus=("codes",)
         ),
+        "decode_rows of all rows": Call(rows.decode_rows, {"index": None, "dtype": torch.float32, **coded[0]}, coded),
         "delete_rows": Call(rows.delete_rows, {"values": inputs.indices, "places": places}),
         "delete_from_columns": Call(rows.delete_from_columns, {"indptr": inputs.indptr, "places": places}),
         "find_in_sets": Call(rows.find_in_sets, keys, [{"keys": own} for own in asked]),

@@ -20,7 +20,7 @@ HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 FLAGS = (
     "-std=c++20", "-O1", "-fno-gnu-unique", "-fno-strict-aliasing", "-shared", "-fPIC",
     "-ftrivial-auto-var-init=pattern", "-fsanitize=shift,signed-integer-overflow,integer-divide-by-zero",
-    "-fsanitize-undefined-trap-on-error",
+    "-fsanitize-undefined-trap-on-error", "-ffp-contract=off",
 )  # fmt: skip
 WATCHED = ("-DWATCHED", "-fsanitize=thread")
 """Lets `watched_memory.h` see every load and store."""

@@ -1,6 +1,7 @@
 // What the device code needs of CUDA, on one thread of the CPU. Each CUDA thread is a fiber: they run one after the other,
 // in an order that the caller chooses, and wait for each other only where a warp exchanges values or a block meets.
 
+#include <bit>
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
@@ -157,6 +158,8 @@ static void meet_in_block_at(int line) {
 #define __syncthreads() meet_in_block_at(__LINE__)
 
 static int __ffs(int value) { return __builtin_ffs(value); }
+static float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
+static unsigned __float_as_uint(float number) { return std::bit_cast<unsigned>(number); }
 static int __popc(unsigned value) { return __builtin_popcount(value); }
 
 static unsigned long long __umul64hi(unsigned long long left, unsigned long long right) {

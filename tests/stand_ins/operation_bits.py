@@ -13,6 +13,7 @@ import torch
 
 from graphfeed.ops.cpu.compiler.store import watch_kernels
 from graphfeed.ops.kernel_load import KernelLoad
+from graphfeed.ops.memory import as_bytes
 from tests.kinds import calls
 
 LEFT_OUT = {"pin_in_place", "seed", "set_max_uva_threads"}
@@ -22,8 +23,8 @@ LEFT_OUT = {"pin_in_place", "seed", "set_max_uva_threads"}
 def parts(value: Any, depth: int = 6) -> Iterator[bytes]:
     """Yield what a value consists of: tensors, arrays and numbers, in containers and objects."""
     if isinstance(value, (torch.Tensor, np.ndarray)):
-        array = value.numpy() if isinstance(value, torch.Tensor) else value
-        yield f"{array.dtype}{list(array.shape)}".encode() + array.tobytes()
+        array = as_bytes(value) if isinstance(value, torch.Tensor) else value
+        yield f"{value.dtype}{list(value.shape)}".encode() + array.tobytes()
     elif isinstance(value, (list, tuple)):
         for part in value:
             yield from parts(part, depth - 1)

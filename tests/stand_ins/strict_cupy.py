@@ -20,7 +20,7 @@ from tests.stand_ins.emulated_runtime import LOCAL, Stream, current_stream, inde
 from tests.stand_ins.locked_memory import LockedMemory
 from tests.stand_ins.stream_order import ORDER
 
-WIDTHS = {"i64": 8, "u64": 8, "double": 8, "int": 4, "unsigned": 4, "short": 2, "unsigned char": 1}
+WIDTHS = {"i64": 8, "u64": 8, "double": 8, "int": 4, "unsigned": 4, "float": 4, "short": 2, "unsigned char": 1}
 MAX_THREADS = 1024
 FAILED = 719
 """The status of a launch that fails."""

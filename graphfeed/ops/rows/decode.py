@@ -1,145 +1,111 @@
-"""Gather rows that are stored as codes, and decode them into float32."""
+"""Gather rows that are stored as codes, and decode them into float32 or bfloat16."""
+
+from typing import Any
 
 import torch
 
-from graphfeed.ops.arguments import check_ids, check_tensors, check_vector
+from graphfeed.ops.arguments import brief, check_count, check_ids, check_length, check_tensors, check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.cpu.jit import dtype_name
+from graphfeed.ops.cpu.jit import Kernel, dtype_name
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.rows.gather import gather_rows
 
-CODES = {8: "decode_bytes", 4: "decode_nibbles"}
+KERNELS = {4: "decode_nibbles", 8: "decode_bytes", 16: "decode_halves"}
 """Kernel for each size of codes."""
 HALVES = (torch.float16, torch.bfloat16)
+DECODED = (torch.float32, torch.bfloat16)
 
 
 def decode_rows(
-    codes: torch.Tensor, index: torch.Tensor, bits: int, scale: torch.Tensor, offset: torch.Tensor
+    codes: torch.Tensor,
+    index: torch.Tensor | None,
+    bits: int,
+    columns: int,
+    scale: torch.Tensor | None = None,
+    offset: torch.Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """Return `codes[index] * scale + offset`, float32, shape (len(index), columns), in memory from a pool.
+    """Return `codes[index] * scale + offset`, shape (len(index), columns), on the device of the index.
 
-    Both operations round to float32. Rows are decoded as they are gathered, and written once. With an index on a GPU,
-    codes are gathered as by `gather_rows`, also from pinned memory, and decoded on the GPU.
+    Both operations round to float32, and the sum is rounded to `dtype`. Rows are decoded as they are gathered. A GPU
+    reads codes in its own memory, or pinned ones over the bus, as in `gather_rows`. The memory comes from a pool.
 
     Args:
-        codes: uint8, shape (rows, bytes): a code per byte, or two codes per byte, the low nibble first.
-        index: int32 or int64, 1-D, in `0 .. rows - 1`. Other values raise an IndexError.
-        bits: Size of a code: 8 or 4.
+        codes: Shape (rows, any). For 8 bits, uint8; for 4 bits, uint8 with two codes per byte, the low nibble first;
+            for 16 bits, float16 or bfloat16, which are numbers already. Without `scale` and `offset`, each row of uint8
+            ends with its own, little-endian, in FBGEMM's format: float32 for 8 bits, and float16 for 4 bits.
+        index: int32 or int64, 1-D, in `0 .. rows - 1`; None for all rows. Other values raise an IndexError.
+        bits: Size of a code: 4, 8 or 16.
+        columns: Numbers per row.
         scale: float32, shape (columns,).
-        offset: float32, shape (columns,).
+        offset: Like `scale`.
+        dtype: torch.float32 or torch.bfloat16.
 
     Raises:
-        ValueError: The shapes don't fit each other, `bits` is another number, or a tensor is on another device.
+        ValueError: The shapes don't fit each other, `bits` or `dtype` is another one, or a tensor is on another device.
 
     Example:
         >>> codes, scale, offset = torch.tensor([[0, 255], [4, 2]]).byte(), torch.tensor([0.5, 2.0]), torch.ones(2)
-        >>> decode_rows(codes, torch.tensor([1, 0]), 8, scale, offset).tolist()
+        >>> decode_rows(codes, torch.tensor([1, 0]), 8, 2, scale, offset).tolist()
         [[3.0, 5.0], [1.0, 511.0]]
-        >>> decode_rows(torch.tensor([[0x21]]).byte(), torch.tensor([0]), 4, scale, offset).tolist()
+        >>> decode_rows(torch.tensor([[0x21]]).byte(), torch.tensor([0]), 4, 2, scale, offset).tolist()
         [[1.5, 5.0]]
-    """
-    if bits not in CODES:
-        raise ValueError(f"bits must be 8 or 4, but is {bits!r:.40}")
-    check_vector("scale", scale, (torch.float32,))
-    check_vector("offset", offset, (torch.float32,))
-    check_matrix("codes", codes, (torch.uint8,), index)
-    columns = scale.numel()
-    if offset.numel() != columns:
-        raise ValueError(f"scale and offset must have the same length, but have {columns} and {offset.numel()}")
-    if codes.shape[1] != (columns * bits + 7) // 8:
-        raise ValueError(
-            f"codes must have {(columns * bits + 7) // 8} bytes per row for {columns} columns, but has {codes.shape[1]}"
-        )
-    scale, offset = scale.resolve_neg().contiguous(), offset.resolve_neg().contiguous()
-    if not (codes.is_cpu and index.is_cpu):
-        # By torch, because kernels that CuPy compiles count the smallest floats as 0.
-        return unpacked(gather_rows(codes, index), bits, columns).mul_(scale).add_(offset)
-    words = [scale.data_ptr(), columns, offset.data_ptr(), columns]
-    return decode(CODES[bits], "codes", codes, index, words, columns)
-
-
-def decode_own_scales(codes: torch.Tensor, index: torch.Tensor, bits: int, columns: int) -> torch.Tensor:
-    """Return rows of codes with a scale and an offset of each row, like `decode_rows`, in the format of FBGEMM.
-
-    Args:
-        codes: uint8, shape (rows, bytes). After its codes, a row has its scale and its offset, little-endian: float32
-            for 8 bits, and float16 for 4 bits.
-        index: As for `decode_rows`.
-        bits: Size of a code: 8 or 4.
-        columns: Numbers per row.
-
-    Raises:
-        ValueError: The shapes don't fit each other, `bits` is another number, or a tensor is on another device.
-
-    Example:
-        >>> scales = torch.tensor([0.5, 1.0]).view(torch.uint8)
-        >>> codes = torch.cat([torch.tensor([0, 255]).byte(), scales])[None]
-        >>> decode_own_scales(codes, torch.tensor([0]), 8, 2).tolist()
+        >>> own_scales = torch.cat([codes[:1], torch.tensor([0.5, 1.0]).view(torch.uint8)[None]], 1)
+        >>> decode_rows(own_scales, None, 8, 2).tolist()
         [[1.0, 128.5]]
     """
-    if bits not in CODES:
-        raise ValueError(f"bits must be 8 or 4, but is {bits!r:.40}")
-    check_matrix("codes", codes, (torch.uint8,), index)
-    code_bytes = (columns * bits + 7) // 8
-    if codes.shape[1] != code_bytes + bits:
-        raise ValueError(
-            f"codes must have {code_bytes + bits} bytes per row for {columns} columns with their scale and offset, but "
-            f"has {codes.shape[1]}"
-        )
-    if codes.is_cpu and index.is_cpu:
-        return decode("decode_own_scales", "codes", codes, index, [bits, columns], columns)
-    taken = gather_rows(codes, index)
-    factors = taken.narrow(1, code_bytes, bits).contiguous().view(torch.float32 if bits == 8 else torch.float16).float()
-    scale, offset = factors.narrow(1, 0, 1), factors.narrow(1, 1, 1)
-    return unpacked(taken.narrow(1, 0, code_bytes), bits, columns).mul_(scale).add_(offset)
-
-
-def unpacked(codes: torch.Tensor, bits: int, columns: int) -> torch.Tensor:
-    """Return codes as float32, one per column."""
-    if bits == 4:
-        codes = torch.stack([codes & 15, codes // 16], 2).flatten(1).narrow(1, 0, columns)
-    return codes.float()
-
-
-def decode_halves(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return `values[index].float()`, shape (len(index), columns); on the CPU, in memory from a pool.
-
-    Args:
-        values: float16 or bfloat16, shape (rows, columns).
-        index: int32 or int64, 1-D, in `0 .. rows - 1`. Other values raise an IndexError.
-
-    Raises:
-        ValueError: The tensors are on several devices.
-
-    Example:
-        >>> decode_halves(torch.tensor([[0.5], [-2.0]], dtype=torch.float16), torch.tensor([1, 0])).tolist()
-        [[-2.0], [0.5]]
-    """
-    check_matrix("values", values, HALVES, index)
-    if not (values.is_cpu and index.is_cpu):
-        return gather_rows(values, index).float()
-    words = [values.shape[1], values.dtype == torch.bfloat16]
-    return decode("decode_halves", "values", values, index, words, values.shape[1])
-
-
-def check_matrix(name: str, values: torch.Tensor, dtypes: tuple[torch.dtype, ...], index: torch.Tensor) -> None:
-    check_tensors(**{name: values})
-    check_vector("index", index)
-    if values.dim() != 2:
-        raise ValueError(f"{name} must have 2 dimensions, but has shape {tuple(values.shape)}")
-    check_vector(name, values[:1].flatten(), dtypes)
-
-
-def decode(
-    kernel: str, name: str, values: torch.Tensor, index: torch.Tensor, words: list[int], columns: int
-) -> torch.Tensor:
-    """Call a kernel with checked tensors and the words of its arguments between the index and the result."""
-    module = kernels("rows.decode", index, **{name: values})
-    values, index = values.resolve_neg().contiguous(), index.contiguous()
-    out = buffers.empty((index.numel(), columns), torch.float32)
-    if out.numel() == 0 or getattr(module, kernel).call_words(
-        (dtype_name(index.dtype),),
-        (values.data_ptr(), values.numel(), index.data_ptr(), index.numel(), *words, out.data_ptr(), out.numel()),
-    ):
-        check_ids("index", index, values.shape[0], IndexError)
+    check_codes(codes, index, bits, columns)
+    if not any(dtype is own for own in DECODED):
+        raise ValueError(f"dtype must be torch.float32 or torch.bfloat16, but is {brief(dtype)}")
+    factors = {name: own for name, own in (("scale", scale), ("offset", offset)) if own is not None}
+    if factors and (bits == 16 or len(factors) == 1):
+        raise ValueError("scale and offset are for codes of 4 or 8 bits; give both of them or neither")
+    for factor, own in factors.items():
+        check_vector(factor, own, (torch.float32,))
+        check_length(factor, own, columns, "column")
+    has_own = bits < 16 and not factors
+    row_bytes, found = (columns * bits + 7) // 8 + bits * has_own, codes.shape[1] * codes.itemsize
+    if found != row_bytes:
+        what = f"{columns} columns{' with their scale and offset' if has_own else ''}"
+        raise ValueError(f"codes must have {row_bytes} bytes per row for {what}, but has {found}")
+    place = codes if index is None else index
+    module = kernels("rows.decode", place, codes=codes, **factors)
+    name, given = KERNELS[bits], list[Any](own.resolve_neg().contiguous() for own in factors.values())
+    if bits == 16:
+        given = [columns, codes.dtype == torch.bfloat16]
+    elif has_own:
+        name, given = "decode_own_scales", [bits, columns]
+    kernel, codes = getattr(module, name), codes.resolve_neg().contiguous()
+    index = None if index is None else index.contiguous()
+    out = buffers.empty((place.shape[0], columns), torch.float32 if place.is_cpu else dtype, place.device)
+    if place.is_cpu:
+        decode_on_cpu(kernel, codes, torch.arange(len(codes), device="cpu") if index is None else index, given, out)
+        return out.to(dtype)
+    if index is not None:
+        check_ids("index", index, codes.shape[0], IndexError)
+    if out.numel():
+        kernel(codes, index, *given, out)
     return out
+
+
+def decode_on_cpu(
+    kernel: Kernel, codes: torch.Tensor, index: torch.Tensor, given: list[Any], out: torch.Tensor
+) -> None:
+    """Call a kernel by addresses; raise an IndexError if a row is out of range."""
+    words = list[int]()
+    for own in (codes, index, *given, out):
+        words += (own.data_ptr(), own.numel()) if isinstance(own, torch.Tensor) else (own,)
+    if out.numel() == 0 or kernel.call_words((dtype_name(index.dtype),), words):
+        check_ids("index", index, codes.shape[0], IndexError)
+
+
+def check_codes(codes: torch.Tensor, index: torch.Tensor | None, bits: int, columns: int) -> None:
+    check_tensors(codes=codes)
+    if index is not None:
+        check_vector("index", index)
+    check_count("bits", bits, 4, 16)
+    if bits not in KERNELS:
+        raise ValueError(f"bits must be 4, 8 or 16, but is {brief(bits)}")
+    check_count("columns", columns, 0)
+    if codes.dim() != 2:
+        raise ValueError(f"codes must have 2 dimensions, but has shape {tuple(codes.shape)}")
+    check_vector("codes", codes[:1].flatten(), HALVES if bits == 16 else (torch.uint8,))

@@ -9,7 +9,7 @@ import torch
 
 from graphfeed.ops import is_gpu, is_readable
 from graphfeed.ops.arguments import as_ids, brief, check_vector, checked
-from graphfeed.ops.rows import decode_halves, decode_own_scales, decode_rows
+from graphfeed.ops.rows import decode_rows
 from graphfeed.storage.features.feature import (
     DeferredRead,
     Feature,
@@ -108,20 +108,15 @@ class EncodedFeature(Shareable, Feature):
 
     def decode(self, codes: torch.Tensor, index: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows of some codes, at an index, or all in order, on the device of the index or the codes."""
-        if index is None:
-            index = torch.arange(codes.shape[0], device=codes.device)
-        if self.bits == 16:
-            rows = decode_halves(codes.reshape(codes.shape[0], self._size.numel()), index)
-        elif self._scale is None or self._offset is None:
-            rows = decode_own_scales(codes, index, self.bits, self._size.numel())
-        else:
-            factors = self._scale, self._offset
-            if not index.is_cpu:
-                if index.device not in self._on_gpus:
-                    self._on_gpus[index.device] = self._scale.to(index.device), self._offset.to(index.device)
-                factors = self._on_gpus[index.device]
-            rows = decode_rows(codes, index, self.bits, *factors)
-        return rows.view(index.numel(), *self._size).to(self._dtype)
+        place, factors = (codes if index is None else index).device, (self._scale, self._offset)
+        if self._scale is not None and self._offset is not None and place.type != "cpu":
+            if place not in self._on_gpus:
+                self._on_gpus[place] = self._scale.to(place), self._offset.to(place)
+            factors = self._on_gpus[place]
+        columns = self._size.numel()
+        codes = codes.reshape(codes.shape[0], columns) if self.bits == 16 else codes
+        rows = decode_rows(codes, index, self.bits, columns, *factors, dtype=self._dtype)
+        return rows.view(rows.shape[0], *self._size)
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids`, decoded into `dtype`, or all rows if None.

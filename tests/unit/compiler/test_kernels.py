@@ -22,7 +22,7 @@ from graphfeed.ops.cpu.compiler.build import all_kernels
 from graphfeed.ops.cpu.compiler.kernel import Kernel
 from graphfeed.ops.cpu.compiler.program import Program
 from graphfeed.ops.cpu.jit import Block, Ids, Int64s, UInt64, UInt64s, kernel
-from graphfeed.ops.memory import ReadChoice
+from graphfeed.ops.memory import ReadChoice, as_bytes
 from graphfeed.ops.sampling.hops import hop_program
 from graphfeed.ops.structure import place_nodes
 from graphfeed.testing import limits
@@ -55,14 +55,15 @@ def ran(call: Call, change: Mapping[str, Any]) -> list[tuple[torch.dtype, Any]]:
         for name, value in {**call.arguments, **change}.items()
     }
     with patch.object(hop_program.PROGRAMS, "idle", OrderedDict()):
-        return [(tensor.dtype, tensor.numpy().tobytes()) for tensor in run(call, given)]
+        return [(tensor.dtype, as_bytes(tensor).tobytes()) for tensor in run(call, given)]
 
 
 def more_calls() -> dict[str, Call]:
     """Return a call of each operation, and those that reach the passes which these leave out."""
     typed, one = EVERY["sample_hops with types"], EVERY["sample_hops by LABOR"]
     merged, coded = EVERY["merge_columns"], EVERY["decode_rows"]
-    nibbles = coded.arguments["codes"][:, : -(-coded.arguments["scale"].numel() // 2)].contiguous()
+    codes, columns = coded.arguments["codes"], coded.arguments["columns"]
+    no_factors = {**coded.arguments, "scale": None, "offset": None}
     twice = [own * 2 for own in merged.arguments["values"]]
     parts = torch.zeros(6, dtype=torch.int32)
     placed = {
@@ -78,7 +79,11 @@ def more_calls() -> dict[str, Call]:
         "permute few": Call(ops.permute, {"start": 0, "stop": 9, "size": 9, "key": 1}),
         "place_nodes": Call(place_nodes, placed),
         "compact many": Call(ops.compact, {"seeds": INDICES, "neighbors": INDICES.repeat(20), "num_nodes": 6}),
-        "decode_rows of 4 bits": Call(ops.decode_rows, {**coded.arguments, "bits": 4, "codes": nibbles}),
+        "decode_rows of 4 bits": Call(
+            ops.decode_rows, {**coded.arguments, "bits": 4, "codes": codes[:, : -(-columns // 2)].contiguous()}
+        ),
+        "decode_rows of 16 bits": Call(ops.decode_rows, {**no_factors, "bits": 16, "codes": codes.half()}),
+        "decode_rows with own scales": Call(ops.decode_rows, {**no_factors, "codes": codes.repeat(1, 3)}),
         "by page": Call(sample_by_page, typed.arguments),
         "merge pairs": Call(merged.run, {**merged.arguments, "values": twice, "dtypes": [torch.int64] * 2}),
         "joined": Call(sample_joined, typed.arguments),

@@ -1,5 +1,7 @@
 """Rows on a GPU: what it cannot take, what is read over the bus, and by how many threads."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -46,25 +48,80 @@ def test_pinned_rows_with_gaps_are_named(cuda: Cuda) -> None:
         check_equal(cuda, ops.gather_rows(rows[1:], index), torch.zeros(1, 128))
 
 
-@pytest.mark.parametrize("sorted_bytes", [1, 1 << 40])
-@pytest.mark.parametrize(("bits", "columns"), [(8, 100), (8, 3), (8, 70), (4, 200), (4, 9), (4, 1)])
-def test_codes_are_decoded_as_on_the_cpu(cuda: Cuda, bits: int, columns: int, sorted_bytes: int) -> None:
+NUMBERS = [
+    0.0,
+    -0.0,
+    1e-45,
+    -3e-45,
+    1e-39,
+    -1e-38,
+    1.1754944e-38,
+    3e-37,
+    -1.0,
+    0.1,
+    255.0,
+    65504.0,
+    -1e30,
+    3e38,
+    3.4e38,
+]
+
+
+def numbers_of(*shape: int) -> torch.Tensor:
+    """Return numbers from the smallest to the largest, in random order."""
+    return torch.tensor(NUMBERS)[torch.randint(0, len(NUMBERS), shape)]
+
+
+def coded_rows(bits: int, columns: int, kind: str) -> dict[str, Any]:
+    """Return the arguments of `decode_rows` for 50 rows, of which few numbers are infinite, and none is NaN."""
+    if bits == 16:
+        codes = torch.randint(0, 1 << 16, (50, columns), dtype=torch.int32).to(torch.uint16).view(getattr(torch, kind))
+        return {"codes": codes.nan_to_num(0.5), "bits": 16, "columns": columns}
     codes = torch.randint(0, 256, (50, (columns * bits + 7) // 8), dtype=torch.uint8)
-    factors, index = (torch.randn(columns), torch.randn(columns)), torch.randint(0, 50, (120,))
-    wanted = ops.decode_rows(codes, index, bits, *factors)
-    with cuda.running(), limits(sorted_bytes=sorted_bytes):
-        given = [cuda.put(factor) for factor in factors]
-        for there in (cuda.put(codes), cuda.pin(codes)):
-            for own in (cuda.put(index), cuda.put(index.int())):
-                check_equal(cuda, ops.decode_rows(there, own, bits, *given), wanted)
-            check_equal(cuda, ops.decode_rows(there, cuda.put(index[:0]), bits, *given), wanted[:0])
-        scales = (torch.stack(factors, 1) if columns > 1 else torch.ones(1, 2))[:1].to(
-            torch.half if bits == 4 else None
-        )
-        own = torch.cat([codes, scales.view(torch.uint8).expand(50, -1)], 1)
-        wanted = ops.decode_own_scales(own, index, bits, columns)
-        for there in (cuda.put(own), cuda.pin(own)):
-            check_equal(cuda, ops.decode_own_scales(there, cuda.put(index), bits, columns), wanted)
+    if kind == "column":
+        factors = {"scale": numbers_of(columns) / 300, "offset": numbers_of(columns) / 2}
+        return {"codes": codes, "bits": bits, "columns": columns, **factors}
+    own = torch.stack([numbers_of(50) / 300, numbers_of(50) / 2], 1)
+    own = own.view(torch.uint8) if bits == 8 else own.clamp(-6e4, 6e4).half().view(torch.uint8)
+    return {"codes": torch.cat([codes, own], 1), "bits": bits, "columns": columns}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("columns", [1, 2, 7, 9, 31, 32, 33, 100, 300])
+@pytest.mark.parametrize(
+    ("bits", "kind"), [(8, "column"), (4, "column"), (8, "row"), (4, "row"), (16, "float16"), (16, "bfloat16")]
+)
+def test_codes_are_decoded_as_on_the_cpu(cuda: Cuda, bits: int, kind: str, columns: int, dtype: torch.dtype) -> None:
+    given, index = coded_rows(bits, columns, kind), torch.randint(0, 50, (75,))
+    codes, same_bits = given.pop("codes"), torch.int32 if dtype == torch.float32 else torch.int16
+
+    def wanted_of(index: torch.Tensor) -> torch.Tensor:
+        return ops.decode_rows(codes, index, **given, dtype=dtype).view(same_bits)
+
+    wanted = wanted_of(index)
+    subnormal = wanted[wanted != 0].view(dtype).float().abs() < 2.0**-126
+    assert columns < 100 or bits == 16 or kind == "row" or subnormal.any(), "which -ftz=true would count as 0"
+    with cuda.running():
+        there: dict[str, Any] = {
+            name: cuda.put(own) if isinstance(own, torch.Tensor) else own for name, own in given.items()
+        }
+
+        def check(codes: torch.Tensor, index: torch.Tensor | None, wanted: torch.Tensor) -> None:
+            check_equal(cuda, ops.decode_rows(codes, index, **there, dtype=dtype).view(same_bits), wanted)
+
+        for order in cuda.each_order():
+            with order:
+                check(cuda.put(codes), cuda.put(index), wanted)
+        check(cuda.put(codes), cuda.put(index[:0]), wanted[:0])
+        check(cuda.put(codes)[1:], cuda.put((index - 1).clamp(0).int()), wanted_of(index.clamp(1)))
+        with operators() as names:
+            check(cuda.put(codes), None, wanted_of(torch.arange(50)))
+        if isinstance(cuda, EmulatedCuda):
+            assert cuda.launches[-1] == ("decode_rows", -(-(50 << (min(columns, 32) - 1).bit_length()) // 256) * 256)
+            assert {*names} == {"_to_copy.default"}, "which copies the result for the comparison"
+        for sorted_bytes in (1, 1 << 40):
+            with limits(sorted_bytes=sorted_bytes):
+                check(cuda.pin(codes), cuda.put(index), wanted)
 
 
 @pytest.mark.parametrize("halves", [(0, 1), (1, 0)])

@@ -234,7 +234,11 @@ def test_what_does_not_fit_is_named() -> None:
             (lambda: feature.update(rows), NotImplementedError, "encode the new rows"),
             (lambda: feature.with_stored(TorchBasedFeature(rows)), ValueError, "stored must have the same codes"),
             (lambda: EncodedFeature(codes), ValueError, "need scale and offset"),
-            (lambda: EncodedFeature(codes, 8, scale[:2], offset), ValueError, "must have the same length"),
+            (
+                lambda: EncodedFeature(codes, 8, scale[:2], offset),
+                ValueError,
+                "offset must have 2 values, one per column",
+            ),
             (lambda: EncodedFeature(codes, 4, scale, offset), ValueError, "codes must have 2 bytes per row"),
             (lambda: EncodedFeature(codes, 8, per="row"), ValueError, "need size"),
             (
@@ -342,7 +346,7 @@ def test_features_of_one_file_have_codes_of_their_own(tmp_path: Path) -> None:
 
 def test_negated_scales_are_decoded() -> None:
     scale = torch.tensor([1 + 2j]).conj().imag
-    assert gf.ops.decode_rows(torch.tensor([[1]]).byte(), torch.tensor([0]), 8, scale, torch.zeros(1)).item() == -2
+    assert gf.ops.decode_rows(torch.tensor([[1]]).byte(), torch.tensor([0]), 8, 1, scale, torch.zeros(1)).item() == -2
 
 
 @each_bits
