@@ -1,7 +1,9 @@
 """A table that is trained by several ranks, each of which has a part of its rows."""
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn, TypeVar, cast
 
 import torch
@@ -16,7 +18,15 @@ from graphfeed.ops.arguments import as_ids, as_tensor, check_ids, checked
 from graphfeed.ops.process import Changes
 from graphfeed.ops.rows import gather_unchecked
 from graphfeed.storage import TorchBasedFeature, TrainableFeature
-from graphfeed.storage.features import dtype_and_shape, end_checkpoint, manifest_text, next_number, write_part
+from graphfeed.storage.features import (
+    Tables,
+    dtype_and_shape,
+    end_checkpoint,
+    manifest_text,
+    new_table,
+    next_number,
+    write_part,
+)
 
 Result = TypeVar("Result")
 Other = TypeVar("Other")
@@ -47,7 +57,7 @@ class PartitionedTrainableFeature(TrainableFeature):
         seed: The first rows are draws by seed, id and column, so they don't depend on the partition.
         peers: The ranks. Default: those of the default process group.
         name: Name of the table on all ranks.
-        **options: Other arguments of `TrainableFeature`. A `path` must differ between ranks.
+        **options: Other arguments of `TrainableFeature`, but no `journal`. A `path` must differ between ranks.
 
     Raises:
         ValueError: The ranks are not a multiple of the parts, or as for `TrainableFeature`.
@@ -73,6 +83,8 @@ class PartitionedTrainableFeature(TrainableFeature):
         name: str = "",
         **options: Any,
     ) -> None:
+        if options.get("journal"):
+            raise NotImplementedError("no journal can undo a step on all ranks; leave out journal, and use save()")
         self.peers = shared_peers() if peers is None else peers
         self.book = book_of_ranks(book, self.peers)
         self._part = self.peers.rank
@@ -94,7 +106,7 @@ class PartitionedTrainableFeature(TrainableFeature):
         """
         what = f"step(), lr={self.lr!r}"
         no_rows = torch.empty(0, dtype=torch.int64, device="cpu"), self._rows[:0]
-        failure, (ids, gradients) = catch(self._used, no_rows)
+        failure, (ids, gradients) = catch(self._fetched.gradients, no_rows)
         owners, offsets = self.book.locate(ids)
         order, counts = owners.argsort(stable=True), owners.long().bincount(minlength=self.peers.world_size).tolist()
         moved = [offsets.long(), gradients.detach()]
@@ -149,13 +161,28 @@ class PartitionedTrainableFeature(TrainableFeature):
     def load(self, folder: str | Path) -> dict[str, Any] | None:
         """Read a checkpoint of any number of ranks, or of a `TrainableFeature`; return the loader's state of rank 0.
 
+        The rows are copied twice, and replace the table once all ranks have theirs. All ranks call it.
+
         Raises:
             RuntimeError: Another rank failed. The table is unchanged.
         """
         options, parts = self._together("load()", lambda: self._open_checkpoint(folder))
-        self._together("load()", lambda: self._load_parts(options, parts))
-        loader_state: dict[str, Any] | None = options["loader"]
-        return loader_state
+        with ExitStack() as stack:
+            tables = self._together("load()", lambda: self._copy_apart(parts, stack))
+            # All ranks have their rows, so every one of them replaces its table, before others read it.
+            return self._together("load()", lambda: self._replace_all(tables, options))
+
+    def _copy_apart(self, parts: list[Tables], stack: ExitStack) -> Tables:
+        """Return the own rows of a checkpoint as new tables, in memory or in files until the stack is closed."""
+        place = None
+        if self._files is not None:
+            place = Path(stack.enter_context(TemporaryDirectory(dir=self._files.rows.parent)))
+        tables = {
+            name: new_table((len(table), table.shape[1]), table.dtype, place and place / name)
+            for name, table in self._tables().items()
+        }
+        self._copy_parts(parts, tables)
+        return tables
 
     def _find_own(self, ids: torch.Tensor) -> tuple[Any, torch.Tensor]:
         owners, offsets = self.book.locate(ids)

@@ -62,13 +62,13 @@ class NodeEmbedding(TrainableFeature):
 
     def drop_gradients(self) -> None:
         """Drop the gradients of rows that were requested since the last step, but not the rows."""
-        for _, rows in self._fetched:
+        for _, rows in self._fetched.parts:
             rows.grad = None
 
     @property
     def is_fetched(self) -> bool:
         """Whether rows were requested since the last step."""
-        return bool(self._fetched)
+        return bool(self._fetched.parts)
 
     @property
     def weight(self) -> torch.Tensor:

@@ -7,15 +7,15 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import check_ids
+from graphfeed.ops.arguments import brief, check_ids
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import current_limits
-from graphfeed.ops.rows import gather_by_page
+from graphfeed.ops.rows import StepRule, gather_by_page
 from graphfeed.storage.features.feature import dtype_and_shape
 from graphfeed.storage.memory.new_file import map_new_npy, new_file
 from graphfeed.storage.memory.outside_files import read_npy
@@ -26,23 +26,52 @@ Tables = dict[str, torch.Tensor]
 """The "rows" and the "state" of a part; its "ids", too, if there are other parts."""
 
 
-def files_of(path: str | Path | None) -> tuple[Path, Path] | None:
-    """Return the new files of the rows and of the state; None for a table in memory."""
-    if path is None:
-        return None
+class Files(NamedTuple):
+    """The files of a table, of which some may not exist."""
+
+    rows: Path
+    state: Path
+    journal: Path
+
+
+def files_of(path: str | Path, *, journal: bool) -> Files:
+    """Return the files of a table; raise a FileExistsError if there are some that no journal allows to open again."""
     rows = Path(path)
-    files = rows, rows.with_name(f"{rows.stem}.state.npy")
-    for file in files:
+    files = Files(rows, *(rows.with_name(f"{rows.stem}.{end}") for end in ("state.npy", "journal")))
+    for file in () if journal and files.journal.exists() else files:
         if file.exists():
-            raise FileExistsError(f"{file} exists; delete it, or give another path: only load() continues a training")
+            raise FileExistsError(
+                f"{file} exists; delete it, or give another path: only load(), or a journal, continues a training"
+            )
     return files
 
 
 def new_table(shape: tuple[int, int], dtype: torch.dtype, path: Path | None) -> torch.Tensor:
-    """Return a table of zeros, in memory or in a new file."""
+    """Return a table of zeros, in memory or in a new file; or that of a file that exists."""
     if path is None or 0 in shape:
         return buffers.empty_long_lived(shape, dtype, buffers.CPU).zero_()
-    return torch.from_numpy(map_new_npy(path, shape, np.dtype(str(dtype).removeprefix("torch."))))
+    kind = np.dtype(str(dtype).removeprefix("torch."))
+    if not path.exists():
+        return torch.from_numpy(map_new_npy(path, shape, kind))
+    found = np.lib.format.open_memmap(path, mode="r+")
+    if (found.shape, found.dtype) != (shape, kind):
+        raise ValueError(f"{path} has {found.dtype}{[*found.shape]}, but this table {kind}{[*shape]}; create it alike")
+    return torch.from_numpy(found)
+
+
+def rule_of(options: dict[str, Any], name: str, *tables: str) -> StepRule:
+    """Return the rule of a state; raise a ValueError if it is not of the optimizer `name`, or lacks something."""
+    lacks = {*StepRule._fields, "num_steps", *tables} - options.keys()
+    if lacks:
+        raise ValueError(f"state_dict lacks {sorted(lacks)}; pass the result of state_dict()")
+    betas = options["betas"]
+    if options["name"] != name:
+        raise ValueError(f"optimizer of the state is {options['name']}, but this table has {name}; create it alike")
+    if type(options["num_steps"]) is not int:
+        raise ValueError(f"num_steps of the state must be an integer, but is {brief(options['num_steps'])}")
+    if not isinstance(betas, (list, tuple)) or len(betas) != 2:  # JSON has lists
+        raise ValueError(f"betas of the state must be two numbers, but are {brief(betas)}")
+    return StepRule(*(options[field] for field in StepRule._fields)).checked()
 
 
 def read_pages(table: torch.Tensor, rows: torch.Tensor) -> None:

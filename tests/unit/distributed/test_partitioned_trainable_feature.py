@@ -207,6 +207,45 @@ def test_an_error_of_one_rank_is_raised_on_all_and_changes_nothing(
     in_threads(2, work)
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_no_rank_loads_a_checkpoint_that_one_of_them_can_not_read(
+    mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(rank: int, peers: Peers) -> None:
+        path = tmp_path / f"rows_{rank}.npy" if mapped else None
+        table = in_part(assign(NUM_ROWS, "random", 2), peers, path=path)
+        train(table, steps_of()[:1], rank, 2)
+        table.save(tmp_path / "checkpoint")
+        saved = table.read()
+        train(table, steps_of()[1:2], rank, 2)
+        later = {key: torch.as_tensor(table.state_dict()[key]).clone() for key in ("rows", "state", "num_steps")}
+        copy = table._copy_parts
+
+        def interrupted(parts: Any, tables: Any) -> None:
+            copy(parts, tables)
+            raise MemoryError("no memory")
+
+        if rank == 1:
+            monkeypatch.setattr(table, "_copy_parts", interrupted)
+        failing = [
+            (lambda: table.load(tmp_path / "checkpoint"), RuntimeError, r"ranks \[1\] failed in load")
+            if rank == 0
+            else (lambda: table.load(tmp_path / "checkpoint"), MemoryError, "no memory")
+        ]
+        check_refused(failing)
+        assert_same({key: torch.as_tensor(table.state_dict()[key]) for key in later}, later)
+        if rank == 1:
+            monkeypatch.setattr(table, "_copy_parts", copy)
+        table.load(tmp_path / "checkpoint")
+        assert_same(table.read(), saved)
+        assert table.num_steps == 1
+
+    in_threads(2, work)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    files = [f"rows_{rank}.{end}" for rank in range(2) for end in ("npy", "state.npy")]
+    assert left == ["checkpoint", *(files if mapped else [])]
+
+
 def test_a_rank_without_rows_takes_part_in_a_step() -> None:
     def work(rank: int, peers: Peers) -> None:
         table, one = in_part(PartBook.from_bounds([0, 0, NUM_ROWS]), peers), alone("Adam")
@@ -227,7 +266,7 @@ def test_any_error_of_one_rank_is_raised_on_all(monkeypatch: pytest.MonkeyPatch)
         table = in_part(PartBook.from_bounds([0, 30, NUM_ROWS]), peers)
         backward(table.fetch(torch.arange(9)), 1)
         if rank == 0:
-            monkeypatch.setattr(table, "_used", lambda: dict[str, int]()["no memory"])
+            monkeypatch.setattr(table._fetched, "gradients", lambda: dict[str, int]()["no memory"])
         check_refused(
             [(table.step, KeyError, "no memory") if rank == 0 else (table.step, RuntimeError, r"ranks \[0\] failed")]
         )
@@ -318,6 +357,7 @@ def test_owners_set_rows_and_wrong_uses_are_named() -> None:
                 (lambda: table.update(torch.ones(2, DIM), torch.tensor([1])), ValueError, r"have 1 and \[2\]"),
                 (lambda: gf.cpu_cached_feature(table, 100), TypeError, "can't be cached"),
                 (lambda: in_part(PartBook.from_bounds([0, 1, 2, 3]), peers), ValueError, "there are 3 parts"),
+                (lambda: in_part(table.book, peers, journal=True), NotImplementedError, "leave out journal"),
             ]
         )
 

@@ -311,11 +311,12 @@ def test_wrong_arguments_and_uses_are_named(monkeypatch: pytest.MonkeyPatch) -> 
         [
             (lambda: table(optimizer="adamw"), ValueError, "optimizer must be"),
             (lambda: table(combine="max"), ValueError, "combine must be"),
-            (lambda: table(dtype=torch.float16), ValueError, "dtype must be torch.float32 or torch.float64"),
+            (lambda: table(dtype=torch.float16), ValueError, r"dtype must be one of \[torch.float32, torch.float64\]"),
             (lambda: table(betas=(0.9, 1.0)), ValueError, "below 1, but is"),
             (lambda: table(lr=float("nan")), ValueError, "lr must be at least 0 and below inf, but is nan"),
             (lambda: table(eps=-1.0), ValueError, "eps must be at least 0"),
             (lambda: table(init=float("inf")), ValueError, "init must be a finite number"),
+            (lambda: table(journal=True), ValueError, "path is None; give a path"),
             (lambda: table(num_rows=-1), ValueError, "num_rows must be 0 or more"),
             (lambda: table(dim=0), ValueError, "dim must be 1 or more"),
             (lambda: table(num_rows=1 << 62), ValueError, "num_rows must be 281474976710656 or less"),

@@ -1,0 +1,99 @@
+"""A journal of a table in files: it has what the current step overwrites, until the step is complete."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from graphfeed.ops.arguments import check_ids
+from graphfeed.ops.rows import gather_rows
+
+HEAD_BYTES = 512
+"""Size of the JSON text at the beginning, which one write replaces. The ids, rows and states to restore follow."""
+ALL = -1
+"""In place of the number of rows to restore: the whole table is being replaced."""
+
+
+class StepJournal:
+    """The journal of a table. A process may be killed at any time; after a power cut, the files may be inconsistent.
+
+    Args:
+        path: The file of the journal.
+        tables: The tables, which are mapped from files.
+    """
+
+    def __init__(self, path: Path, tables: Mapping[str, torch.Tensor]) -> None:
+        self._path, self._tables = path, tables
+
+    @contextmanager
+    def change(self, offsets: torch.Tensor | None, options: Any) -> Iterator[None]:
+        """Write the rows at some offsets to the journal while they are changed; None: all rows, which aren't written.
+
+        `options` returns the options of the table, of which the journal keeps those before the change until its end.
+        """
+        mode = "r+b" if self._path.exists() else "x+b"
+        with self._path.open(mode, buffering=0) as file:
+            if offsets is not None:
+                file.seek(HEAD_BYTES)
+                for values in (offsets.long(), *(gather_rows(table, offsets) for table in self._tables.values())):
+                    write_all(file, values)
+            write_head(file, ALL if offsets is None else offsets.numel(), options())
+            try:
+                yield
+            except BaseException:
+                if offsets is not None:
+                    write_head(file, 0, options())  # nothing was changed
+                raise
+            write_head(file, 0, options())
+
+    def restore(self) -> dict[str, Any]:
+        """Undo a step that was not completed, and return the options of the table.
+
+        Raises:
+            ValueError: The whole table was being replaced, or the journal is damaged.
+        """
+        try:
+            with self._path.open("r+b", buffering=0) as file:
+                options: dict[str, Any] = json.loads(file.read(HEAD_BYTES))
+                count = options.pop("to_restore")
+                if count == ALL:
+                    raise ValueError("the program ended while it replaced the table; delete its files")
+                offsets = read_all(file, torch.empty(count, dtype=torch.int64, device="cpu"))
+                tables = [*self._tables.values()]
+                check_ids("offsets", offsets, len(tables[0]), ValueError)
+                found = [read_all(file, table.new_empty(count, table.shape[1])) for table in tables]
+                for table, values in zip(tables, found, strict=True):
+                    table[offsets] = values
+                write_head(file, 0, options)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{self._path} can't be used: {error}") from error
+        return options
+
+
+def write_head(file: IO[Any], to_restore: int, options: dict[str, Any]) -> None:
+    text = json.dumps({"to_restore": to_restore, **options}).encode().ljust(HEAD_BYTES)
+    file.seek(0)
+    file.write(text)
+
+
+def write_all(file: IO[Any], values: torch.Tensor) -> None:
+    left = bytes_of(values)
+    while left:
+        left = left[file.write(left) :]
+
+
+def read_all(file: Any, out: torch.Tensor) -> torch.Tensor:
+    left = bytes_of(out)
+    while left:
+        count = file.readinto(left)
+        if not count:
+            raise ValueError("it is too short")
+        left = left[count:]
+    return out
+
+
+def bytes_of(values: torch.Tensor) -> memoryview:
+    return values.view(-1).view(torch.uint8).numpy().data

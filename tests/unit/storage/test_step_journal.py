@@ -1,0 +1,204 @@
+"""A table with a journal is that of the last complete step, wherever its process is killed."""
+
+import errno
+import importlib
+import os
+import signal
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graphfeed import TrainableFeature
+from tests.kinds.digests import assert_same
+from tests.kinds.refusals import check_refused
+
+ROWS, DIM, STEPS = 50, 3, 4
+OPTIMIZERS = ("sgd", "adagrad", "adam")
+
+
+def table(path: Path | None, optimizer: Any = "adam", **options: Any) -> TrainableFeature:
+    given = {"lr": 0.2, "seed": 3, "path": path, "journal": path is not None, **options}
+    return TrainableFeature(ROWS, DIM, optimizer, **given)
+
+
+def step(feature: TrainableFeature, number: int) -> None:
+    ids = torch.arange(7) * (number + 3) % 20
+    feature.lr = 0.2 / (number + 1)
+    feature.fetch(ids).square().sum().backward()  # type: ignore[no-untyped-call]
+    feature.step()
+
+
+def expected(optimizer: str, steps: int) -> dict[str, Any]:
+    feature = table(None, optimizer)
+    for number in range(steps):
+        step(feature, number)
+    return without_rate(feature)
+
+
+def without_rate(feature: TrainableFeature) -> dict[str, Any]:
+    """Return the state of a table, without the learning rate, which is set before a step."""
+    return {name: value for name, value in feature.state_dict().items() if name != "lr"}
+
+
+POINTS = (
+    ("before the journal", "step_journal.write_all", 1, False),
+    ("in the middle of the journal", "step_journal.write_all", 2, False),
+    ("before the step", "trainable_feature.train_rows", 0, False),
+    ("in the middle of the step", "trainable_feature.train_rows", 0, True),
+)
+"""Where a process is killed: a function, how many of its calls in the step come before, and if half of it is done."""
+
+
+def be_killed(path: Path, optimizer: str, place: str, call: int, half: bool) -> None:
+    """Train, and end in the last step by SIGKILL."""
+    feature = table(path, optimizer)
+    for number in range(STEPS - 1):
+        step(feature, number)
+    module_name, name = place.split(".")
+    module, calls = importlib.import_module(f"graphfeed.storage.features.{module_name}"), []
+    function = getattr(module, name)
+
+    def watched(*arguments: Any) -> Any:
+        calls.append(name)
+        if len(calls) > call:
+            if half:
+                rows, state, ids, gradients, rule = arguments
+                function(rows, state, ids[:3], gradients[:3], rule)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments)
+
+    setattr(module, name, watched)
+    step(feature, STEPS - 1)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from tests.unit.storage.test_step_journal import OPTIMIZERS, POINTS, be_killed
+
+for number, (_, *point) in enumerate(POINTS):
+    for optimizer in OPTIMIZERS:
+        if not (child := os.fork()):
+            be_killed(Path(sys.argv[1], f"{optimizer}_{number}.npy"), optimizer, *point)
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_a_killed_process_leaves_the_table_of_the_last_complete_step(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert done.stdout.split() == [str(-signal.SIGKILL)] * len(POINTS) * len(OPTIMIZERS)
+    for (number, (_, _, _, half)), optimizer in product(enumerate(POINTS), OPTIMIZERS):
+        path, before = tmp_path / f"{optimizer}_{number}.npy", expected(optimizer, STEPS - 1)
+        assert np.array_equal(np.load(path), before["rows"].numpy()) != half
+        # The next process continues, and so does one after that.
+        feature = table(path, optimizer, seed=8)
+        assert_same(without_rate(feature), before)
+        step(feature, STEPS - 1)
+        del feature
+        assert_same(without_rate(table(path, optimizer)), expected(optimizer, STEPS))
+        assert np.array_equal(np.load(path), expected(optimizer, STEPS)["rows"].numpy())
+
+
+AT_ANY_TIME = """
+import sys
+from itertools import product
+from pathlib import Path
+from tests.unit.storage.test_step_journal import step, table
+
+feature = table(Path(sys.argv[1]))
+print("ready", flush=True)
+for number in range(10**9):
+    step(feature, number)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("milliseconds", [1, 4, 7, 11, 16, 50])
+def test_a_process_may_be_killed_at_any_time(milliseconds: int, tmp_path: Path) -> None:
+    path = tmp_path / "rows.npy"
+    with subprocess.Popen([sys.executable, "-c", AT_ANY_TIME, str(path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(milliseconds / 1000)
+        process.kill()
+    feature = table(path)
+    assert_same(without_rate(feature), expected("adam", feature.num_steps))
+
+
+def fail(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_is_an_error_before_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    feature = table(tmp_path / "rows.npy")
+    step(feature, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr("graphfeed.storage.features.step_journal.write_all", fail)
+        check_refused([(lambda: step(feature, 1), OSError, "No space left")])
+        check_refused([(lambda: feature.update(torch.ones(ROWS, DIM)), OSError, "No space left")])
+    assert_same(without_rate(feature), expected("adam", 1))
+    assert_same(without_rate(table(tmp_path / "rows.npy")), expected("adam", 1))
+
+
+def test_wrong_steps_and_updates_leave_the_journal_usable(tmp_path: Path) -> None:
+    feature = table(tmp_path / "rows.npy")
+    step(feature, 0)
+    check_refused(
+        [
+            (lambda: feature.update(torch.ones(2, DIM), torch.tensor([1, ROWS])), IndexError, "0 .. 49"),
+            (lambda: feature.update(torch.ones(1, DIM + 1), torch.tensor([1])), ValueError, "must have shape"),
+        ]
+    )
+    assert_same(without_rate(table(tmp_path / "rows.npy")), expected("adam", 1))
+    feature.update(torch.ones(2, DIM), torch.tensor([1, 4]))
+    assert table(tmp_path / "rows.npy").read(torch.tensor([1, 4])).tolist() == [[1.0] * DIM] * 2
+    other = table(None)
+    other.load_state_dict(feature.state_dict())
+    feature.save(tmp_path / "checkpoint")
+    step(feature, 1)
+    feature.load(tmp_path / "checkpoint")
+    assert_same(table(tmp_path / "rows.npy").state_dict(), other.state_dict())
+
+
+def test_files_of_another_table_and_damaged_ones_are_refused_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npy"
+    feature = table(path)
+    step(feature, 0)
+    files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert sorted(files) == ["rows.journal", "rows.npy", "rows.state.npy"]
+    check_refused(
+        [
+            (lambda: table(path, journal=False), FileExistsError, "rows.npy exists; delete it"),
+            (lambda: table(path, "sgd"), ValueError, "optimizer of the state is adam, but this table has sgd"),
+            (
+                lambda: table(path, "adagrad"),
+                ValueError,
+                r"rows.state.npy has float32\[50, 8\], but this table float32",
+            ),
+            (lambda: table(path, dtype=torch.float64), ValueError, r"rows.npy has float32\[50, 3\], but this table"),
+        ]
+    )
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == files
+    journal, good = tmp_path / "rows.journal", files["rows.journal"]
+    for content, words in (
+        (b"", "Expecting value"),
+        (b"[]".ljust(512), ""),
+        (good.replace(b'"to_restore": 0', b'"to_restore": 99'), "it is too short"),
+        (good.replace(b'"to_restore": 0', b'"to_restore": -1'), "replaced the table; delete its files"),
+    ):
+        journal.write_bytes(content)
+        check_refused([(lambda: table(path), ValueError, f"rows.journal can't be used: .*{words}")])
+    journal.write_bytes(good)
+    assert_same(without_rate(table(path)), expected("adam", 1))
+    journal.unlink()
+    check_refused([(lambda: table(path), FileExistsError, "rows.npy exists")])
