@@ -7,6 +7,7 @@ stream, or changes a source too early, gets wrong values.
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -17,6 +18,7 @@ from graphfeed.ops.backend import PACKAGES
 from tests.stand_ins import emulated_runtime
 from tests.stand_ins.emulated_cuda import Cuda, EmulatedCuda, pretending
 from tests.stand_ins.emulated_runtime import CALLER, OTHER_VALUE, Event, Stream, current_stream
+from tests.stand_ins.locked_memory import empty_in
 
 __all__ = ["CALLER", "OTHER_VALUE", "Event", "Stream", "current_stream", "late_streams", "running"]
 
@@ -31,6 +33,7 @@ def late_streams() -> Iterator[list[tuple[Any, ...]]]:
         stack.enter_context(emulated_runtime.installed())
         stack.enter_context(patch.object(emulated_runtime, "MODE", pretending))
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda own: EmulatedCuda.memory.pin_memory(own)))
+        stack.enter_context(patch.object(torch, "empty", partial(empty_in, EmulatedCuda.memory, torch.empty)))
         stack.enter_context(patch.dict(PACKAGES, {"meta": "cuda"}))
         yield Stream.log
     SIDE_STREAMS.clear()

@@ -3,6 +3,8 @@
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from math import prod
 from mmap import PAGESIZE
 from typing import Any
 from unittest.mock import patch
@@ -64,10 +66,17 @@ class LockedMemory:
         return 0
 
     def pin_memory(self, tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
-        """Return a copy that counts as pinned by torch, in a block that was freed if one has its size."""
+        """Return a copy that counts as pinned by torch, unless the tensor does."""
         if tensor.numel() == 0:
             return tensor.clone()
-        size = 1 << (tensor.numel() * tensor.itemsize - 1).bit_length()
+        if self.is_pinned(tensor):
+            return tensor
+        return self.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
+
+    def empty(self, shape: Any, *, dtype: torch.dtype, **_: Any) -> torch.Tensor:
+        """Return what `torch.empty(..., pin_memory=True)` does, in a block that was freed if one has its size."""
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        size = 1 << (prod(shape) * dtype.itemsize - 1).bit_length()
         block = next((block for block in self.free if block.bytes.size == size), None)
         if block is None:
             block = Block(size)
@@ -76,9 +85,9 @@ class LockedMemory:
         else:
             self.free.remove(block)
         # Not a view of a larger storage, because torch asks about the first byte of the storage.
-        own = block.bytes[: tensor.numel() * tensor.itemsize]
+        own = block.bytes[: prod(shape) * dtype.itemsize]
         weakref.finalize(own, self.take_back, block)
-        return torch.from_numpy(own).view(tensor.dtype).reshape(tensor.shape).copy_(tensor)
+        return torch.from_numpy(own).view(dtype).reshape(shape)
 
     def take_back(self, block: Block) -> None:
         """Reuse a freed block: at once or, if it was copied, when the streams have finished the copies.
@@ -103,11 +112,10 @@ class LockedMemory:
             hand_out()
 
     def note_copy(self, tensor: torch.Tensor, stream: Any) -> None:
-        """Note that a stream copies a tensor without a wait, as torch does for its own pinned memory."""
-        place = tensor.data_ptr()
-        for start, block in tuple(self.blocks.items()):
-            if start <= place < start + block.bytes.size:
-                block.streams.add(stream)
+        """Note that a stream copies a tensor without a wait, as torch does for storages in its own pinned memory."""
+        block = self.blocks.get(tensor.untyped_storage().data_ptr())
+        if block is not None:
+            block.streams.add(stream)
 
     def is_pinned(self, tensor: torch.Tensor, device: Any = None) -> bool:
         """Answer as torch does: whether the first byte of the tensor's storage is locked."""
@@ -141,12 +149,19 @@ class LockedMemory:
                 (torch.cuda, "is_initialized", lambda: True),
                 (torch.cuda, "is_current_stream_capturing", lambda: False),
                 (torch.cuda, "cudart", lambda: self),
+                (torch, "empty", partial(empty_in, self, torch.empty)),
                 (torch.Tensor, "is_pinned", lambda tensor, device=None: self.is_pinned(tensor)),
                 (torch.Tensor, "pin_memory", lambda tensor, device=None: self.pin_memory(tensor)),
                 (pinned, "forget_error", lambda: None),
             ):
                 stack.enter_context(patch.object(owner, name, value))
             yield self
+
+
+def empty_in(memory: LockedMemory, empty: Any, *shape: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
+    """Stand for `torch.empty`."""
+    made: torch.Tensor = memory.empty(*shape, **options) if pin_memory else empty(*shape, **options)
+    return made
 
 
 def span_of(tensor: torch.Tensor) -> int:

@@ -4,18 +4,19 @@ import copy
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import field
 from typing import Any
 
 import torch
 
 from graphfeed.datapipes import Datapipe, MiniBatch, Transform, length
-from graphfeed.datapipes.pipeline import Placement
+from graphfeed.datapipes.pipeline import Placement, find
 from graphfeed.loader.executors.thread_executor import ENDINGS, describe_work, join_or_abandon
 from graphfeed.loader.run import END, RUN_OF, RunContext, current_run
 from graphfeed.loader.transport.streams import hand_over, side_stream, with_index
 from graphfeed.loader.transport.thread_channel import Closed, Failure, ThreadChannel
+from graphfeed.ops.memory import POOL
 from graphfeed.ops.process import uninterrupted
 from graphfeed.storage.memory import to_device
 
@@ -126,7 +127,7 @@ class StreamPrefetch(Datapipe, one_to_one=True, inserted=True, seeded=False):
         side.wait_stream(reader)
         used: deque[torch.cuda.Event] = deque()
         try:
-            with closing(self.ahead(run, device, side)) as ahead:
+            with pinning_for(self.datapipe), closing(self.ahead(run, device, side)) as ahead:
                 for minibatch, event in ahead:
                     if len(used) > self.buffer_size:
                         step = used.popleft()
@@ -155,6 +156,11 @@ class StreamPrefetch(Datapipe, one_to_one=True, inserted=True, seeded=False):
 
     def __len__(self) -> int:
         return length(self.datapipe)
+
+
+def pinning_for(datapipe: Datapipe) -> AbstractContextManager[None]:
+    """Return a context in which results of operations are pinned at once if a stage would pin them later."""
+    return POOL.pinning() if find(datapipe, Pin) else nullcontext()
 
 
 class Pin(Transform, runs_in=Placement.MAIN, keeps_values=True, inserted=True, seeded=False):

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.memory.shared_memory import align, empty_shared
-from graphfeed.ops.process import ForkLock, current_limits
+from graphfeed.ops.process import ForkLock, current_limits, renew_in_child
 
 SMALL_BYTES = 1 << 15
 """Below this size, the system's allocator is as fast as the pool."""
@@ -25,6 +25,7 @@ NUMPY_DTYPES: dict[torch.dtype, Any] = {
     torch.int64: np.int64, torch.int32: np.int32, torch.uint8: np.uint8, torch.float32: np.float32,
 }  # fmt: skip
 """The most frequent dtypes. Tensors of other dtypes are created as views of bytes, which takes longer."""
+TORCH_DTYPES = {np.dtype(own): dtype for dtype, own in NUMPY_DTYPES.items()}
 
 
 class BufferPool:
@@ -34,6 +35,9 @@ class BufferPool:
         self.source: Callable[[int], NDArray[np.uint8] | None] | None = None
         """Called first, from any thread, with a size in bytes. Returns an array that frees its memory when it dies; or
         None, so that the pool provides the memory."""
+        self.num_pinning = 0
+        """The number of `pinning` contexts."""
+        renew_in_child(self, BufferPool.pin_nothing)
         self.idle_bytes = idle_bytes
         self.idle = 0
         self.lending = ForkLock()
@@ -41,6 +45,24 @@ class BufferPool:
         """Idle blocks by size, as arrays of `ctypes`: views of an array over a NumPy array refer to that one."""
         self.lent: dict[int, tuple[weakref.ref[NDArray[Any]], Any]] = {}
         """Blocks in use, each with a weak reference to its array, which lives as long as any view of it."""
+
+    @contextmanager
+    def pinning(self) -> Iterator[None]:
+        """Pin the large results of operations on the CPU, in any thread, which are then copied to a GPU directly.
+
+        Mini-batches of 1,024 seeds, three hops and 14 MB that the CPU samples take 0.82 of the CPU's time.
+        """
+        with self.lending.lock:
+            self.num_pinning += 1
+        try:
+            yield
+        finally:
+            with self.lending.lock:
+                self.num_pinning -= 1
+
+    def pin_nothing(self) -> None:
+        """Forget the contexts of the parent of a forked process, which can't use CUDA."""
+        self.num_pinning = 0
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """Return an uninitialised array, in an idle block if there is one."""
@@ -177,7 +199,7 @@ def empty_long_lived(
 
 
 def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device: torch.device = CPU) -> torch.Tensor:
-    """Return an uninitialised tensor, in a pooled block on the CPU, or else in memory from torch's own pool."""
+    """Return an uninitialised tensor, in a pooled block on the CPU, or else in memory from torch's own pools."""
     dtype = like if isinstance(like, torch.dtype) else like.dtype
     if device.type != "cpu":
         made = torch.empty(shape, dtype=dtype, device=device)
@@ -187,10 +209,33 @@ def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device
     size = prod(shape) * dtype.itemsize
     if size == 0:
         return torch.empty(shape, dtype=dtype, device=device)
+    if POOL.num_pinning > 0 and size >= SMALL_BYTES:
+        # Torch reuses it after the copies of tensors with this storage.
+        return torch.empty(shape, dtype=dtype, device=device, pin_memory=True)
     known = NUMPY_DTYPES.get(dtype)
     if known is not None:
         return torch.from_numpy(POOL.empty(shape, known))
     return torch.from_numpy(POOL.empty(size, np.uint8)).view(dtype).reshape(shape)
+
+
+def empty_array(size: int, dtype: Any) -> NDArray[Any]:
+    """Return an uninitialised array for results, of which `as_tensor` makes tensors."""
+    if POOL.num_pinning <= 0:
+        return POOL.empty(size, dtype)
+    made: NDArray[Any] = empty(size, TORCH_DTYPES[np.dtype(dtype)]).numpy()
+    return made
+
+
+def pinned_tensor(array: NDArray[Any]) -> torch.Tensor | NDArray[Any]:
+    """Return the tensor of a pinned array, or another array unchanged."""
+    base: Any = array.base
+    return base if POOL.num_pinning > 0 and isinstance(base, torch.Tensor) else array
+
+
+def as_tensor(part: torch.Tensor | NDArray[Any]) -> torch.Tensor:
+    """Return a part of an array, or of a tensor, as a tensor."""
+    # With `data`, autograd doesn't count an in-place change of one part as a change of all.
+    return part.data if isinstance(part, torch.Tensor) else torch.from_numpy(part)
 
 
 def parts_of(block: NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:

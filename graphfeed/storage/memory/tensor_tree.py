@@ -106,18 +106,14 @@ def to_device(tree: Any, device: torch.device | str, *, non_blocking: bool = Fal
 
     The device "pinned" stands for page-locked CPU memory. It applies to dense CPU tensors and objects with a
     `pin_memory` method; everything else stays in place. CPU tensors smaller than 256 KiB are copied to pinned memory or
-    a GPU in one block, and remain contiguous there.
+    a GPU in one block, and remain contiguous there. Larger ones are if they share a storage.
     """
     pinned, non_blocking = str(device) == "pinned", bool(non_blocking)  # torch rejects 0 and 1
-    small: dict[int, torch.Tensor] = {}
-    if pinned or is_gpu(device):
-        small = {id(leaf): leaf for leaf in each_leaf(tree) if goes_with_others(leaf)}
     moved: dict[int, torch.Tensor] = {}
-    if len(small) > 1:
-        block, starts = side_by_side([*small.values()])
-        block = pin(block) if pinned else block.to(device, non_blocking=non_blocking)
+    for together, block, starts in blocks_of(tree) if pinned or is_gpu(device) else ():
+        there = pin(block) if pinned else block.to(device, non_blocking=non_blocking)
         # By identity: a tensor that occurs twice in the tree is a single tensor afterwards, too.
-        moved = dict(zip(small, views_of(block, starts, small.values()), strict=True))
+        moved.update(zip(map(id, together), views_of(there, starts, together), strict=True))
 
     def move_leaf(leaf: Any) -> Any:
         if id(leaf) in moved:
@@ -137,24 +133,55 @@ def pin(leaf: Any) -> Any:
     return pinned
 
 
-def goes_with_others(leaf: Any) -> bool:
-    """Return whether a leaf is a small CPU tensor that consists only of its bytes."""
+def blocks_of(tree: Any) -> Iterator[tuple[list[torch.Tensor], torch.Tensor, list[int]]]:
+    """Yield tensors that are copied in one block, the block, and the offset of each in bytes.
+
+    These are those that share a large storage, and all small ones.
+    """
+    by_storage: dict[int, dict[int, torch.Tensor]] = {}
+    for leaf in each_leaf(tree):
+        if is_only_bytes(leaf):
+            by_storage.setdefault(leaf.untyped_storage().data_ptr(), {})[id(leaf)] = leaf
+    small: list[torch.Tensor] = []
+    for own in by_storage.values():
+        sharing = [*own.values()]
+        is_large = len(sharing) > 1 and sum(tensor.nbytes for tensor in sharing) >= TOGETHER_BYTES
+        if is_large and (found := shared_block(sharing)) is not None:
+            yield sharing, *found
+        else:
+            small += [tensor for tensor in sharing if tensor.nbytes < TOGETHER_BYTES]
+    if len(small) > 1:
+        yield small, *(shared_block(small) or side_by_side(small))
+
+
+def is_only_bytes(leaf: Any) -> bool:
+    """Return whether a leaf is a CPU tensor that consists only of its bytes."""
     # A subclass, or a tensor with a gradient, a scale or nested tensors, is more than bytes.
     if type(leaf) is not torch.Tensor or not leaf.is_cpu or leaf.layout is not torch.strided:
         return False
     tensor: torch.Tensor = leaf
     is_more = tensor.requires_grad or tensor.is_quantized or tensor.is_nested
-    return not is_more and tensor.nbytes < TOGETHER_BYTES and is_plain_memory(tensor)
+    return not is_more and is_plain_memory(tensor)
+
+
+def shared_block(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[int]] | None:
+    """Return the block that tensors are in, and the offset of each in bytes; None if there are several, or gaps."""
+    storage, size = tensors[0].untyped_storage(), sum(tensor.nbytes for tensor in tensors)
+    if any(tensor.untyped_storage().data_ptr() != storage.data_ptr() for tensor in tensors):
+        return None
+    starts = [int(tensor.storage_offset()) * tensor.itemsize for tensor in tensors]
+    low, step = min(starts) // ALIGNMENT * ALIGNMENT, max(tensor.itemsize for tensor in tensors)
+    end = max(start + tensor.nbytes for start, tensor in zip(starts, tensors, strict=True))
+    end += -end % step
+    # Not distant views of a large storage, such as the seeds of an item set. A frame has padding.
+    if end > storage.nbytes() or end - low > 2 * (size + ALIGNMENT * len(tensors)):
+        return None
+    block = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)[low:end]
+    return block, [start - low for start in starts]
 
 
 def side_by_side(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
-    """Return one block with all tensors, and the offset of each in bytes; a copy, unless they share a storage."""
-    storage, size = tensors[0].untyped_storage(), sum(tensor.nbytes for tensor in tensors)
-    same = all(tensor.untyped_storage().data_ptr() == storage.data_ptr() for tensor in tensors)
-    # But not small views of a large storage, such as the seeds of an item set. A frame has padding.
-    if same and storage.nbytes() <= 2 * (size + ALIGNMENT * len(tensors)) and storage.nbytes() % ALIGNMENT == 0:
-        block = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
-        return block, [int(tensor.storage_offset()) * tensor.itemsize for tensor in tensors]
+    """Return a copy of tensors in one block, and the offset of each in bytes."""
     frame = Frame(b"", [as_bytes(tensor) for tensor in tensors])
     block = torch.empty(frame.size, dtype=torch.uint8, device="cpu")
     frame.write(block.numpy())

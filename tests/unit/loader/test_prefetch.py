@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -15,6 +16,8 @@ from graphfeed.loader import InWorkers, Prefetch, RunContext
 from graphfeed.loader.transport import Closed
 from graphfeed.loader.transport.streams import parts_on_streams
 from graphfeed.loader.transport.thread_channel import ThreadChannel
+from graphfeed.ops.memory import POOL
+from graphfeed.storage.memory.tensor_tree import TOGETHER_BYTES
 from graphfeed.testing import limits
 from tests.kinds import pipelines
 from tests.kinds.digests import digest, digests
@@ -144,6 +147,33 @@ def test_copies_that_happen_late_are_there_when_they_are_used(log: Log) -> None:
         with gf.DataLoader(pipe.copy_to("meta"), 2, seed=3) as loader:
             assert [back(loader), back(loader)] == [digests(pipe.with_seed(3, epoch)) for epoch in range(2)]
         assert any(entry[1] == "copies" for entry in log)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_threads_write_large_results_to_pinned_memory_that_is_copied_once(log: Log, dtype: torch.dtype) -> None:
+    nodes, made = 6000, torch.Generator().manual_seed(1)
+    numbers = torch.arange(nodes, dtype=dtype)
+    sources = torch.randint(0, nodes, (nodes * 20,), generator=made).to(dtype)
+    graph = gf.from_coo((sources, numbers.repeat(20)), nodes)
+    store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.rand(nodes, 16, generator=made))})
+    pipe = gf.ItemSampler(gf.ItemSet(numbers, names="seeds"), batch_size=3000)
+    pipe = pipe.sample_neighbor(graph, [15, 15]).fetch_feature(store, ["feat"])
+    expected, copied, pin = digests(pipe.with_seed(3)), list[int](), torch.Tensor.pin_memory
+
+    def pinned(own: torch.Tensor) -> torch.Tensor:
+        found = pin(own)
+        if found is not own:
+            copied.append(own.nbytes)
+        return found
+
+    with patch.object(torch.Tensor, "pin_memory", pinned), gf.DataLoader(pipe.copy_to("meta"), 2, seed=3) as loader:
+        assert back(loader) == expected
+        assert max(copied) < TOGETHER_BYTES, "only small tensors were pinned by a copy"
+        loader.set_epoch(0)
+        minibatch = next(iter(loader))
+        parts = parts_on_streams(minibatch)
+        assert len(parts) == 4, "sources and positions of both hops, features, and small tensors"
+    assert POOL.num_pinning == 0
 
 
 def test_the_caller_s_stream_waits_behind_the_copies_and_is_known_to_the_allocator(log: Log) -> None:

@@ -147,11 +147,12 @@ class HopArrays:
         seeds: Sequence[NDArray[Any]],
         room: InitialCapacity,
         moments: Sequence[Ints],
-        trees: Ints | None = None,
+        trees: Ints | None,
+        make: Callable[[int, Any], NDArray[Any]],
     ) -> None:
         """Copy the seeds of a mini-batch, ids within their type by node type; allocate the arrays of its results.
 
-        `moments` and `trees` are ordered by node type, like the seeds; windows may be missing.
+        `moments` and `trees` are ordered by node type, like the seeds; windows may be missing. `make` allocates arrays.
         """
         typed, rows = self.recipe.typed, self.rows.arrays
         counts = [part.size for part in seeds]
@@ -159,11 +160,11 @@ class HopArrays:
         parts = [slice(end - count, end) for count, end in zip(counts, itertools.accumulate(counts), strict=True)]
         firsts = [0, *itertools.accumulate(map(int.__add__, counts, room.rows))]
         rows["firsts"][:] = firsts
-        self.make_room(self.nodes, "rows", firsts[-1])
+        self.make_room(self.nodes, "rows", firsts[-1], make)
         self.enter(self.nodes, "rows", seeds)
         if self.recipe.drawing.rows == "tree":
             trees = np.arange(sum(counts))
-        self.make_room(self.table, "trees", 0 if trees is None else firsts[-1])
+        self.make_room(self.table, "trees", 0 if trees is None else firsts[-1], make)
         if trees is not None:
             self.enter(self.table, "trees", [trees[part] for part in parts])
         for name, values in zip(("times", "windows"), moments, strict=False):
@@ -173,20 +174,20 @@ class HopArrays:
             most = min(room.edges, sum(room.rows), current_limits().first_table)
             self.open_table(sum(counts) + (min(most, self.most_edges) if self.most_edges else most))
         columns = len(self.fanouts) * ((2 if typed else 1) * room.columns + self.counts.size)
-        self.make_room(self.starts, "indptr", columns)
-        self.make_room(self.edges, "positions", room.edges)
-        self.make_room(self.nodes, "neighbors", room.edges)
+        self.make_room(self.starts, "indptr", columns, make)
+        self.make_room(self.edges, "positions", room.edges, make)
+        self.make_room(self.nodes, "neighbors", room.edges, make)
         if typed:
             self.at_least(self.picks, room.edges, "positions", "types")
         self.widen(self.columns, room.columns)
 
-    def make_room(self, block: Block, name: str, size: int) -> None:
+    def make_room(self, block: Block, name: str, size: int, make: Callable[[int, Any], NDArray[Any]]) -> None:
         """Allocate an array of a block, whose contents are not needed, unless it is large enough.
 
         One of size 0 replaces the array of the mini-batch before, of which the block still has the address.
         """
         if size == 0 or block.arrays[name].size < size:
-            block.set_array(name, buffers.POOL.empty(size, block.places[name][1]))
+            block.set_array(name, make(size, block.places[name][1]))
 
     def open_table(self, count: int) -> None:
         """Allocate a hash table for at least `count` rows."""

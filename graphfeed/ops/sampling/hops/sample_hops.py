@@ -172,7 +172,8 @@ class PreparedHops:
             if node_map is not None:
                 arrays.node_map.set_borrowed("places", node_map)
             arrays.bind(graph, keys, drawing.switch_threshold, self.wanted)
-            arrays.open([part.numpy() for part in seeds], room, times, None if trees is None else trees.numpy())
+            make = buffers.POOL.empty if joined else buffers.empty_array
+            arrays.open([part.numpy() for part in seeds], room, times, None if trees is None else trees.numpy(), make)
             try:
                 program.run() if self.reads is None else run_from_files(program, self.reads)
             except ValueError:
@@ -236,16 +237,18 @@ def first_room(graph: Graph, num_seeds: int, fanouts: Sequence[int], drawing: Dr
 
 def cut_hops(arrays: HopArrays, read: Read | torch.Tensor | None) -> list[SampledHop]:
     """Split the arrays of a mini-batch into hops, beginning with the hop of the seeds."""
-    # Slice NumPy arrays, not tensors, so that the storage of each result is no larger than the result.
-    (rows, neighbors), firsts = arrays.nodes.arrays.values(), arrays.rows.arrays["firsts"].tolist()
-    nodes = [
-        [torch.from_numpy(rows[first : first + count]) for first, count in zip(firsts, own, strict=False)]
-        for own in arrays.rows.arrays["known"].tolist()
-    ]
-    kinds, indptr, positions = arrays.relations.arrays, arrays.column_starts(), arrays.edges.arrays["positions"]
+    kinds, positions, firsts = arrays.relations.arrays, arrays.edges.arrays["positions"], arrays.rows.arrays["firsts"]
     edge_starts, indptr_ends = kinds["edge_starts"].tolist(), kinds["indptr_ends"].tolist()
     if callable(read):
         positions = read(torch.from_numpy(positions[: edge_starts[-1][0]])).numpy()
+    # Slice NumPy arrays, not tensors, so that the storage of each result is no larger than the result; unless it is
+    # pinned, where all results of a kind are copied to the GPU together.
+    whole = map(buffers.pinned_tensor, (*arrays.nodes.arrays.values(), arrays.column_starts(), positions))
+    rows, neighbors, indptr, positions = whole
+    nodes = [
+        [buffers.as_tensor(rows[first : first + count]) for first, count in zip(firsts.tolist(), own, strict=False)]
+        for own in arrays.rows.arrays["known"].tolist()
+    ]
     hops = []
     for hop, (bounds, places) in enumerate(zip(edge_starts, kinds["indptr_starts"].tolist(), strict=False)):
         edges, end = {}, indptr_ends[hop + 1]
@@ -253,7 +256,7 @@ def cut_hops(arrays: HopArrays, read: Read | torch.Tensor | None) -> list[Sample
             low, high = bounds[kind], bounds[kind + 1]
             if low < high:
                 parts = indptr[places[kind] : end], neighbors[low:high], positions[low:high]
-                edges[kind], end = HopEdges(*map(torch.from_numpy, parts)), places[kind]
+                edges[kind], end = HopEdges(*map(buffers.as_tensor, parts)), places[kind]
         hops.append(SampledHop(nodes[hop], nodes[hop + 1], edges))
     return hops
 
