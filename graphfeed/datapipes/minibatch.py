@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from typing_extensions import TypeVar
@@ -92,7 +92,8 @@ class MiniBatch:
 
     def __copy__(self) -> Self:
         # Every stage makes a copy; this takes less than half as long as the default of `copy`.
-        made, state = object.__new__(type(self)), cast("Any", object.__getstate__(self))
+        made = object.__new__(type(self))
+        state: Any = object.__getstate__(self)
         # A subclass may have slots.
         own, slots = state if isinstance(state, tuple) else (state, {})
         vars(made).update(own or {})

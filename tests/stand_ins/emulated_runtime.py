@@ -257,20 +257,30 @@ MODE: Callable[[], AbstractContextManager[Any]] = nullcontext
 """Makes a context in which torch makes its tensors on the pretended device; each thread needs one of its own."""
 
 
-@contextmanager
-def use(stream: Stream) -> Iterator[None]:
-    """Make a stream the calling thread's."""
-    before, own = LOCAL.stream, LOCAL.device
-    # Leaving the stream makes the thread's own device current again, which takes memory there if it is another one.
-    same = index_of(stream.device) == own
-    on_main = threading.current_thread() is threading.main_thread()
-    assert (same and "device" in vars(LOCAL)) or (on_main and (same or has_context(own))), "set the thread's device"
-    LOCAL.stream, LOCAL.device = stream, index_of(stream.device)
-    try:
-        with MODE():
-            yield
-    finally:
-        LOCAL.stream, LOCAL.device = before, own
+class use:  # noqa: N801
+    """Make a stream the calling thread's, in a context that can be entered again, as torch's."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.entered: list[Any] = []
+
+    def __enter__(self) -> None:
+        before, own = LOCAL.stream, LOCAL.device
+        # Leaving the stream makes the thread's own device current again, which takes memory there if it is another one.
+        same = index_of(self.stream.device) == own
+        on_main = threading.current_thread() is threading.main_thread()
+        assert (same and "device" in vars(LOCAL)) or (on_main and (same or has_context(own))), "set the thread's device"
+        LOCAL.stream, LOCAL.device = self.stream, index_of(self.stream.device)
+        mode = MODE()
+        mode.__enter__()
+        self.entered.append((before, own, mode))
+
+    def __exit__(self, *error: object) -> None:
+        before, own, mode = self.entered.pop()
+        try:
+            mode.__exit__(*error)
+        finally:
+            LOCAL.stream, LOCAL.device = before, own
 
 
 @contextmanager

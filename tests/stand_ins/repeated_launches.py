@@ -34,10 +34,10 @@ def known_when_repeated(tables: Any) -> AbstractContextManager[object]:
     """Give each launch that the tables of a class repeat its tensors, until the context ends."""
     start_all = tables.start
 
-    def start(table: Any, blocks: list[Any], keys: list[int]) -> None:
+    def start(table: Any, blocks: list[Any], keys: list[int], stream: int) -> None:
         OWN.repeated.extend(tensors_of(table, blocks))
         try:
-            start_all(table, blocks, keys)
+            start_all(table, blocks, keys, stream)
             assert not OWN.repeated
         finally:
             OWN.repeated.clear()

@@ -83,10 +83,10 @@ class IssueAhead(StreamPrefetch, one_to_one=True, inserted=True, seeded=False):
         """Yield mini-batches, each with an event that follows its work on the side stream."""
         chain, observer = chain_on_gpu(self.datapipe), OBSERVER.get()
         assert chain is not None
-        begun = deque[Callable[[], Any]]()
+        begun, on_side = deque[Callable[[], Any]](), torch.cuda.stream(side)
         with closing(with_failure(chain.source)) as minibatches, closing(copied(chain, minibatches, observer)) as there:
             while True:
-                with torch.cuda.stream(side):
+                with on_side:
                     while len(begun) <= self.buffer_size and (minibatch := next(there, END)) is not END:
                         begun.append(begin(chain, minibatch, observer))
                     if not begun:

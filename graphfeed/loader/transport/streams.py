@@ -53,18 +53,22 @@ def parts_on_streams(value: Any) -> list[Any]:
     memory = {0}
     seen: dict[int, Any] = {}
     waiting = [value]
-    while waiting:
-        part = waiting.pop()
+    for part in waiting:  # to which the loop appends
+        if part is None:
+            continue
         if isinstance(part, torch.Tensor):
             if part.layout in SPARSE_PARTS:
                 waiting.extend(getattr(part, name)() for name in SPARSE_PARTS[part.layout])
                 continue
             # One of several tensors that share memory is enough.
-            address = 0 if part.is_cpu else peer_address(part)
+            try:
+                address = 0 if part.is_cpu else part.untyped_storage().data_ptr()
+            except RuntimeError:  # some tensors, such as nested ones, have no storage; any unique number will do
+                address = -id(part)
             if address not in memory:
                 memory.add(address)
                 parts.append(part)
-        elif part is not None and (number := id(part)) not in seen:
+        elif (number := id(part)) not in seen:
             seen[number] = part  # Kept alive: after an object is freed, another one may have its id.
             if type(part) in OWN_TYPES:
                 waiting.extend(vars(part).values())
@@ -76,10 +80,3 @@ def parts_on_streams(value: Any) -> list[Any]:
             else:
                 waiting.extend(child_values(part))
     return parts
-
-
-def peer_address(tensor: torch.Tensor) -> int:
-    try:
-        return tensor.untyped_storage().data_ptr()
-    except RuntimeError:  # some tensors, such as nested ones, have no storage; any unique number will do
-        return -id(tensor)

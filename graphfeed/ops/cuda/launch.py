@@ -58,19 +58,20 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
             values.append(0 if part is None else part.itemsize)
     assert device is not None, f"{kernel} got no tensor on a GPU"
     blocks = min(-(-size // THREADS), MAX_BLOCKS)
-    with on_device(device):
-        if over_the_bus:
-            # Few threads read over the bus, in full blocks (see `set_max_uva_threads`).
-            blocks = min(blocks, max(pinned.max_uva_threads() // THREADS, 1))
-            with reading(over_the_bus.values(), device):
-                for place, part in over_the_bus.items():
-                    values[place] = as_argument(part)
-                start_driver(function_of(device.index, kernel), blocks, pack(form, make, values), device)
-        else:
-            start_driver(function_of(device.index, kernel), blocks, pack(form, make, values), device)
+    if over_the_bus:
+        # Few threads read over the bus, in full blocks (see `set_max_uva_threads`).
+        blocks = min(blocks, max(pinned.max_uva_threads() // THREADS, 1))
+    with on_device(device), reading(over_the_bus.values(), device) if over_the_bus else NOTHING:
+        for place, part in over_the_bus.items():
+            values[place] = as_argument(part)
+        start_driver(function_of(device.index, kernel), blocks, pack(form, make, values), device)
     recorder = buffers.RECORDER.get()
     if recorder is not None:
         recorder.note(function_of(device.index, kernel), blocks, values, with_width, arguments)
+
+
+NOTHING = nullcontext()
+"""A context without effect."""
 
 
 @contextmanager
@@ -111,25 +112,26 @@ def pack(form: struct.Struct, make: Any, values: list[int]) -> Any:
 def on_device(device: torch.device) -> AbstractContextManager[object]:
     """Return a context in which a device is the current one."""
     # CuPy's own context manager would restore a device that is not in use, such as the first one on each rank.
-    return nullcontext() if device.index == torch.cuda.current_device() else torch.cuda.device(device)
+    return NOTHING if device.index == torch.cuda.current_device() else torch.cuda.device(device)
 
 
 def start_driver(function: Any, blocks: int, packed: Any, device: torch.device) -> None:
     """Launch a CuPy kernel on the current stream, with packed arguments."""
     call = array("Q", [function.ptr, blocks, ctypes.addressof(packed) + 8 * (len(packed) - 5)])
-    start_all([*[0] * 6, *call.buffer_info()], device)
+    start_all([*[0] * 6, *call.buffer_info()], device, torch.cuda.current_stream(device).cuda_stream)
 
 
-def start_all(table: Sequence[int], device: torch.device) -> None:
-    """Launch kernels through the driver on the current stream.
+def start_all(table: Sequence[int], device: torch.device, stream: int) -> None:
+    """Launch kernels through the driver on a stream.
 
     CuPy would create an object per argument and a context per stream, which takes as long as most kernels run.
 
     Args:
         table: Address and size of the words, patches, bases and calls that `issue_launches` takes.
         device: The current device.
+        stream: The address of its current stream.
     """
-    words = [*table, launch_address(), THREADS, torch.cuda.current_stream(device.index).cuda_stream]
+    words = [*table, launch_address(), THREADS, stream]
     status = issue_launches.call_words((), words)
     if status == INVALID_CONTEXT:
         torch.ones(1, device=device)  # The first work of a thread gives it the context of its device.

@@ -10,12 +10,12 @@ import itertools
 import threading
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
 import torch
 
-from graphfeed.ops.cuda.launch import BUFFER_POINTER, BUFFER_SIZE, as_argument, on_device, reading, start_all
+from graphfeed.ops.cuda.launch import BUFFER_POINTER, BUFFER_SIZE, NOTHING, as_argument, on_device, reading, start_all
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.random import MASK
 
@@ -57,8 +57,8 @@ class LaunchRecorder:
     """Records the arrays and launches of an operation in one thread."""
 
     def __init__(self) -> None:
-        self.made: list[tuple[torch.Tensor, int | None]] = []
-        """Arrays of the mini-batch, kept so that no address is used twice, and the values that fill them."""
+        self.made: list[torch.Tensor] = []
+        """Arrays of the mini-batch, kept so that no address is used twice."""
         self.kept: list[torch.Tensor] = []
         """Arrays that all mini-batches read."""
         self.launches: list[Launch] = []
@@ -72,9 +72,9 @@ class LaunchRecorder:
         finally:
             buffers.RECORDER.reset(before)
 
-    def take(self, made: torch.Tensor, value: int | None = None) -> torch.Tensor:
+    def take(self, made: torch.Tensor) -> torch.Tensor:
         """Record an array that is allocated for a mini-batch; return it."""
-        self.made.append((made, value))
+        self.made.append(made)
         return made
 
     def note(
@@ -110,10 +110,8 @@ class LaunchTable:
     ) -> None:  # fmt: skip
         self.device, self.lock, self.kept = given[0].device, threading.Lock(), [*kept, *recorder.kept]
         self.over_the_bus = [part for part in self.kept if part.is_cpu]
-        self.fills: list[int | None] = [None, None]
-        """The values that fill the blocks of a mini-batch. The first two, for results and scratch, are not filled."""
         self.sizes = [0, 0]
-        """The size of each of these blocks in bytes."""
+        """The sizes in bytes of the two blocks of a mini-batch, for results and scratch."""
         starts: dict[int, tuple[int, int, int]] = {}
 
         def put(array: torch.Tensor, block: int) -> int:
@@ -137,12 +135,9 @@ class LaunchTable:
         places_of = {part.data_ptr(): place for place, part in enumerate(returned)}
         self.order = [places_of[part.data_ptr()] for part in results]
         """For each result, its place in the block."""
-        for made, value in recorder.made:
-            if value is not None and value not in self.fills:
-                self.fills.append(value)
-                self.sizes.append(0)
+        for made in recorder.made:
             if made.data_ptr() not in starts:
-                put(made, 1 if value is None else self.fills.index(value))
+                put(made, 1)
         starts |= {part.data_ptr(): (len(self.sizes) + place, 0, part.nbytes) for place, part in enumerate(given)}
         starts |= {part.data_ptr(): (-1, part.data_ptr(), part.nbytes) for part in self.kept}
         places = sorted(starts)
@@ -185,28 +180,23 @@ class LaunchTable:
             calls += launch.function.ptr, launch.blocks, first + 8 * (size + 1)
         self.patches, self.calls = array("Q", patches), array("Q", calls)
 
-    def run(self, given: Sequence[torch.Tensor], keys: Sequence[int]) -> list[torch.Tensor]:
+    def run(self, given: Sequence[torch.Tensor], keys: Sequence[int], stream: torch.cuda.Stream) -> list[torch.Tensor]:
         """Repeat the launches on the current stream for another mini-batch; return the results, with unused values."""
-        blocks = [
-            torch.empty(size, dtype=torch.uint8, device=self.device)
-            if value is None
-            else torch.full((size // 8,), value, dtype=torch.int64, device=self.device)
-            for value, size in zip(self.fills, self.sizes, strict=True)
-        ]
-        self.start([*blocks, *given], keys)
+        blocks = [torch.empty(size, dtype=torch.uint8, device=self.device) for size in self.sizes]
+        self.start([*blocks, *given], keys, stream.cuda_stream)
         found = [
             part for dtype, first, end, rooms in self.parts for part in blocks[0][first:end].view(dtype).split(rooms)
         ]
         # With `data`, autograd doesn't count an in-place change of one result as a change of all.
         return [found[place].data for place in self.order]
 
-    def start(self, blocks: Sequence[torch.Tensor], keys: Sequence[int]) -> None:
+    def start(self, blocks: Sequence[torch.Tensor], keys: Sequence[int], stream: int) -> None:
         """Repeat the launches with other blocks and keys."""
         bases = array("Q", [*(block.data_ptr() for block in blocks), *keys])
         before = *self.words.buffer_info(), *self.patches.buffer_info()
         # Another thread may repeat the same launches. The driver copies the words when it launches.
-        reads = reading(self.over_the_bus, self.device) if self.over_the_bus else nullcontext()
+        reads = reading(self.over_the_bus, self.device) if self.over_the_bus else NOTHING
         with on_device(self.device), self.lock, reads:
             for part in self.over_the_bus:
                 as_argument(part)  # which checks that it is still page-locked
-            start_all([*before, *bases.buffer_info(), *self.calls.buffer_info()], self.device)
+            start_all([*before, *bases.buffer_info(), *self.calls.buffer_info()], self.device, stream)

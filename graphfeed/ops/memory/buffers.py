@@ -249,10 +249,3 @@ def parts_of(block: NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> list[tor
         torch.from_numpy(block[end - size : end].reshape(shape))
         for shape, size, end in zip(shapes, sizes, accumulate(sizes), strict=True)
     ]
-
-
-def filled(size: int, value: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Return a tensor on a GPU with the same value everywhere, 0 or -1."""
-    made = torch.full((size,), value, dtype=dtype, device=device)
-    recorder = RECORDER.get()
-    return made if recorder is None else recorder.take(made, value)

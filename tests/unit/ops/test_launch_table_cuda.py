@@ -198,7 +198,7 @@ def test_a_reader_that_another_thread_takes_first_is_made_anew(cuda: Cuda) -> No
             return True
 
     with cuda.running():
-        assert read_later(cuda.put(torch.arange(3)), Taken())() == [0, 1, 2]
+        assert read_later(cuda.put(torch.arange(3)), Taken(), torch.cuda.current_stream())() == [0, 1, 2]
 
 
 def test_a_change_of_one_result_of_repeated_launches_is_none_of_others_for_autograd(cuda: Cuda) -> None:

@@ -4,8 +4,7 @@ import torch
 
 from graphfeed.ops.cuda.launch import launch, upload
 from graphfeed.ops.cuda.rows.gather import _read_first
-from graphfeed.ops.cuda.structure.running_sum import add_up
-from graphfeed.ops.memory import buffers
+from graphfeed.ops.cuda.structure.running_sum import add_up, filled
 
 
 def group_by_type(types, positions, offsets, column_starts, destinations, bounds, indptr, grouped):
@@ -19,7 +18,7 @@ def _group(types, positions, offsets, starts, parts, ranks, indptr, grouped):
     """Group by the rank of the edge type; return the number of edges before each value of `indptr`."""
     columns, room = offsets.numel() - 1, indptr.numel()
     # `positions` and `indptr` may have unused values at the end.
-    counts = buffers.filled(room, 0, torch.int64, offsets.device)
+    counts = filled(room, 0, torch.int64, offsets.device)
     launch("sort_columns", columns, positions, offsets, columns)
     types, at = _read_first(types, positions, offsets[-1:])
     edges = positions.numel()

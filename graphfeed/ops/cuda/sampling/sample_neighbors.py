@@ -6,7 +6,7 @@ A graph without times is a `TemporalGraph` with empty times. A window is given a
 import torch
 
 from graphfeed.ops.cuda.launch import WARP_SIZE, constants, launch
-from graphfeed.ops.cuda.structure.running_sum import add_up
+from graphfeed.ops.cuda.structure.running_sum import add_up, filled
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK
 
@@ -35,7 +35,7 @@ def fill_neighbors(graph, hop, offsets, positions):
     fanouts, table = hop.fanouts.tolist(), None
     # Hash tables of the columns' picks, with two slots per pick; none for small fan-outs.
     if max(fanouts) > MAX_LOOK_BACK:
-        table = buffers.filled(2 * positions.numel(), -1, torch.int64, positions.device)
+        table = filled(2 * positions.numel(), -1, torch.int64, positions.device)
     # Some columns may be read completely, to find edges with a weight, or to select all edges of a type.
     walks = graph.cumulative.numel() > 0 or min(fanouts) == -1
     given = *_graph(graph, hop), *_range(graph, hop), *columns, found, graph.order

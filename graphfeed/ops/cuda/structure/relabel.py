@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops.cuda.launch import launch
-from graphfeed.ops.cuda.structure.running_sum import add_up
+from graphfeed.ops.cuda.structure.running_sum import add_up, filled
 from graphfeed.ops.memory import buffers
 
 
@@ -82,7 +82,7 @@ def new_slots(counts: Sequence[int], ids: torch.Tensor) -> list[torch.Tensor]:
     # Powers of two; at most half of the slots are used.
     sizes = [2 << (2 * count + 1).bit_length() for count in counts]
     # A single call fills all tables.
-    return [part.view(2, -1) for part in buffers.filled(sum(sizes), -1, dtype, ids.device).split(sizes)]
+    return [part.view(2, -1) for part in filled(sum(sizes), -1, dtype, ids.device).split(sizes)]
 
 
 def _enter(nodes):

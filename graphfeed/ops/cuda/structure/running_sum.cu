@@ -1,8 +1,12 @@
-// Running sums in place, in chunks, each by one block: the first kernel adds up each chunk, the second one begins with
-// the sum of the chunks before. Sums of integers don't depend on the order in which blocks run.
-
 #include "sampling/teams.cuh"
 
+// Values of a source or, if it is null, the same value everywhere.
+extern "C" __global__ void set_values(const i64 *source, i64 value, i64 *values, i64 count) {
+    EACH(at, count) values[at] = source ? source[at] : value;
+}
+
+// Running sums in place, in chunks, each by one block: the first kernel adds up each chunk, the second one begins with
+// the sum of the chunks before. Sums of integers don't depend on the order in which blocks run.
 extern "C" __global__ void sum_chunks(const i64 *values, i64 count, i64 chunk, i64 *sums) {
     for (i64 own = blockIdx.x; own * chunk < count; own += gridDim.x) {
         i64 end = own * chunk + chunk < count ? own * chunk + chunk : count, total = 0, before;

@@ -1,8 +1,8 @@
-"""Running sums on a GPU."""
+"""Running sums and initial values on a GPU, by kernels that can be recorded or, otherwise, by torch's operations."""
 
 import torch
 
-from graphfeed.ops.cuda.launch import THREADS, launch
+from graphfeed.ops.cuda.launch import THREADS, constants, launch
 from graphfeed.ops.memory import buffers
 
 LEAST_CHUNK = 8 * THREADS
@@ -12,7 +12,7 @@ MOST_CHUNKS = 1024
 
 
 def add_up(values: torch.Tensor) -> torch.Tensor:
-    """Replace int64 values by their running sums, with kernels that can be recorded; return them."""
+    """Replace int64 values by their running sums; return them."""
     if buffers.RECORDER.get() is None:
         return values.cumsum_(0)  # equal, and one call instead of two launches
     count = values.numel()
@@ -23,3 +23,22 @@ def add_up(values: torch.Tensor) -> torch.Tensor:
         launch("sum_chunks", chunks * THREADS, values, count, chunk, sums)
     launch("add_up_chunks", chunks * THREADS, values, count, chunk, sums)
     return values
+
+
+def filled(size: int, value: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return a tensor filled with 0 or -1, whose size in bytes is a multiple of eight."""
+    if buffers.RECORDER.get() is None:
+        return torch.full((size,), value, dtype=dtype, device=device)
+    made = buffers.empty(size, dtype, device)
+    words = made.view(torch.int64)
+    launch("set_values", words.numel(), None, value, words, words.numel())
+    return made
+
+
+def copied(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return int64 numbers of the CPU on a device, where kernels may change them."""
+    if buffers.RECORDER.get() is None:
+        return values.to(device, non_blocking=True)
+    made = buffers.empty(values.numel(), values, device)
+    launch("set_values", made.numel(), constants(tuple(values.tolist()), device), 0, made, made.numel())
+    return made

@@ -47,8 +47,7 @@ def within_memory(sample: Callable[..., Sampled]) -> Callable[..., Sampled]:
 class TypeTables:
     """Counts and starts of each type and hop of a mini-batch, in one tensor that a GPU fills and the CPU reads once."""
 
-    def __init__(self, graph: Graph, counts: Sequence[int], num_hops: int, device: torch.device) -> None:
-        self.counts = counts
+    def __init__(self, graph: Graph, counts: Sequence[int], num_hops: int, seeds: torch.Tensor) -> None:
         # Edge types are in the order in which new nodes are numbered.
         ends = [(graph.sources[kind], graph.destinations[kind]) for kind in graph.order] or [(0, 0)]
         sources, destinations = map(list, zip(*ends, strict=True))
@@ -61,8 +60,8 @@ class TypeTables:
         # Without columns, each edge type still has a column start.
         empty = [*[0] * len(starts), *range(len(parts)), *blank] * num_hops
         known = [[0], graph.first_ids, sources, destinations, ranks, [*starts, *parts, *blank, *empty]]
-        self.initial = torch.tensor([*itertools.chain(*known)], device="cpu")
-        self.table = self.initial.to(device, non_blocking=True)
+        initial = torch.tensor([*itertools.chain(*known)], device="cpu")
+        self.table = kernels("structure.running_sum", seeds).copied(initial, seeds.device)
         parted = torch.split(self.table, [*map(len, known[:-1]), *self.sizes * (num_hops + 1)])
         self.is_wrong, self.first_ids, self.sources, self.destinations, self.ranks, *self.of_hops = parted
 
@@ -79,7 +78,7 @@ class TypeTables:
     def read(self, table: list[int]) -> tuple[int, list[list[list[int]]]]:
         """Return whether a seed is out of range, and the tables of each hop."""
         values, num_hops = iter(table), len(self.of_hops) // 4
-        is_wrong, *_ = itertools.islice(values, len(table) - num_hops * sum(self.sizes))
+        is_wrong, *_ = itertools.islice(values, self.table.numel() - num_hops * sum(self.sizes))
         return is_wrong, [[list(itertools.islice(values, size)) for size in self.sizes] for _ in range(num_hops)]
 
 
@@ -94,35 +93,36 @@ class HopLaunches(NamedTuple):
 
     @classmethod
     def record(
-        cls, graph: Graph, given: Sequence[torch.Tensor], tables: TypeTables, wanted: Sequence[Wanted],
-        launch: Callable[[Sequence[Wanted]], list[HopArrays]],
-    ) -> tuple[Self | None, list[HopArrays]]:  # fmt: skip
-        """Launch the hops of a mini-batch; return their arrays, and the launches, or None if they can't be repeated.
+        cls, graph: Graph, counts: Sequence[int], given: Sequence[torch.Tensor], wanted: Sequence[Wanted],
+        launch: Callable[[Sequence[Wanted]], tuple[TypeTables, list[HopArrays]]],
+    ) -> tuple[Self | None, TypeTables, list[HopArrays]]:  # fmt: skip
+        """Launch the hops of a mini-batch; return the launches, or None if they can't be repeated, and their results.
 
         `given` has the seeds and, for temporal sampling, their times.
         """
         fanouts = [own for own, _ in wanted]
-        if len(bound_nodes(graph, tables.counts, fanouts, bound_edges, timed=len(given) > 1)) < len(wanted):
-            return None, launch(wanted)
+        if len(bound_nodes(graph, counts, fanouts, bound_edges, timed=len(given) > 1)) < len(wanted):
+            return None, *launch(wanted)
         recording, places = kernels("launch_table", given[0]), itertools.count()
         with recording.LaunchRecorder().recording() as recorder:
-            written = launch(
+            tables, written = launch(
                 [(own, tuple(recording.HopKey(key, next(places)) for key in keys)) for own, keys in wanted]
             )
         arrays = [part for part in (*columns_of(graph, by_type=False), graph.edge_times) if part is not None]
         kept = [part for part in arrays if part.numel() and is_readable(part, given[0].device)]
         try:
-            table = recording.LaunchTable(recorder, [tables.table, *given], kept, [*itertools.chain(*written)])
+            table = recording.LaunchTable(recorder, given, kept, [tables.table, *itertools.chain(*written)])
         except LookupError:
-            return None, written
-        tables.initial = tables.initial.pin_memory()
-        return cls(table, tables, []), written
+            return None, tables, written
+        return cls(table, tables, []), tables, written
 
-    def repeat(self, given: Sequence[torch.Tensor], wanted: Sequence[Wanted]) -> tuple[torch.Tensor, list[HopArrays]]:
+    def repeat(
+        self, given: Sequence[torch.Tensor], wanted: Sequence[Wanted], stream: torch.cuda.Stream
+    ) -> tuple[torch.Tensor, list[HopArrays]]:
         """Launch the hops of another mini-batch; return its table of sizes, and the arrays of each hop."""
-        table = self.tables.initial.to(given[0].device, non_blocking=True)
-        arrays = iter(self.launches.run([table, *given], [key for _, keys in wanted for key in keys]))
-        return table, list(zip(*[arrays] * 5, strict=True))
+        table, *arrays = self.launches.run(given, [key for _, keys in wanted for key in keys], stream)
+        of_hops = iter(arrays)
+        return table[: self.tables.table.numel()], list(zip(*[of_hops] * 5, strict=True))
 
 
 @within_memory
@@ -146,21 +146,21 @@ def hops_on_gpu(  # noqa: PLR0913 - what a request has, and how it is served
         read_by.append(moments.times)
     if bound is bound_edges and (moments is None or moments.windows is None):
         kind = (*counts, is_clean, drawing, given.device, current_limits().uva_threads)
-    launches = known.get(kind)
+    launches, stream = known.get(kind), torch.cuda.current_stream(given.device)
     if isinstance(launches, HopLaunches):
-        tables = launches.tables
-        table, written = launches.repeat(read_by, wanted)
+        tables, readers = launches.tables, launches.readers
+        table, written = launches.repeat(read_by, wanted, stream)
     else:
-        tables = TypeTables(graph, counts, len(wanted), given.device)
-        table, launch = tables.table, partial(launch_hops, graph, tables, given, is_clean, drawing, moments, bound)
+        launch, readers = partial(launch_hops, graph, counts, given, is_clean, drawing, moments, bound), []
         if launches == AGAIN:
-            known[kind], written = HopLaunches.record(graph, read_by, tables, wanted, launch)
+            known[kind], tables, written = HopLaunches.record(graph, counts, read_by, wanted, launch)
         else:
-            written = launch(wanted)
+            tables, written = launch(wanted)
             if kind is not None and kind not in known:
                 if len(known) >= MOST_KINDS:
                     known.clear()
                 known[kind] = AGAIN
+        table = tables.table
 
     def finish(values: list[int]) -> list[SampledHop]:
         is_wrong, found = tables.read(values)
@@ -169,14 +169,14 @@ def hops_on_gpu(  # noqa: PLR0913 - what a request has, and how it is served
         return cut(graph, seeds, written, found, read)
 
     if ahead:
-        sizes = read_later(table, launches.readers if isinstance(launches, HopLaunches) else [])
+        sizes = read_later(table, readers, stream)
         return lambda: finish(sizes())
     # The first synchronization, unless the edges of a hop had to be counted.
     return finish(table.tolist())
 
 
-def read_later(table: torch.Tensor, idle: list[Reader]) -> Callable[[], list[int]]:
-    """Copy a table from a GPU without waiting; return a function that waits and returns its values, once."""
+def read_later(table: torch.Tensor, idle: list[Reader], stream: torch.cuda.Stream) -> Callable[[], list[int]]:
+    """Copy a table from a GPU on the current stream; return a function that waits and returns its values, once."""
     try:
         values, event = idle.pop()
     except IndexError:  # not asked for before: another thread may take the last one in between
@@ -184,7 +184,7 @@ def read_later(table: torch.Tensor, idle: list[Reader]) -> Callable[[], list[int
         # Waiting for a non-blocking event would keep a core busy.
         event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
     values.copy_(table, non_blocking=True)
-    torch.cuda.current_stream(table.device).record_event(event)
+    stream.record_event(event)
 
     def read() -> list[int]:
         if not event.query():  # type: ignore[no-untyped-call]
@@ -197,11 +197,11 @@ def read_later(table: torch.Tensor, idle: list[Reader]) -> Callable[[], list[int
 
 
 def launch_hops(
-    graph: Graph, tables: TypeTables, given: torch.Tensor, is_clean: bool, drawing: Drawing,
+    graph: Graph, counts: Sequence[int], given: torch.Tensor, is_clean: bool, drawing: Drawing,
     moments: SeedTimes | None, bound: Bound, wanted: Sequence[Wanted],
-) -> list[HopArrays]:  # fmt: skip
+) -> tuple[TypeTables, list[HopArrays]]:  # fmt: skip
     """Launch the kernels of all hops; return the arrays that they write, which are as long as fan-outs allow."""
-    counts, indices = tables.counts, graph.indices
+    tables, indices = TypeTables(graph, counts, len(wanted), given), graph.indices
     by_type = {} if graph.types is None else {"types": graph.types}
     module = kernels("sampling.gpu_hops", given, indices=indices, **by_type)
     rows = given
@@ -242,7 +242,7 @@ def launch_hops(
             own_times = buffers.empty(size, times, given.device)
             moments = SeedTimes(own_times, None if windows is None else windows.new_empty(size))
             module.append_rows(hop, indices, graph.edge_times, picks, rows, local, moments, hop_types)
-    return written
+    return tables, written
 
 
 def columns_per_fanout(graph: Graph, most: Sequence[int], fanouts: Sequence[int]) -> list[int]:

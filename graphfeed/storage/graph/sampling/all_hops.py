@@ -1,7 +1,8 @@
 """Sampling of all hops from graph arrays in one call, which releases the GIL on the CPU."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from graphfeed.storage.graph.sampling.prepared import prepare_hops
 from graphfeed.storage.graph.sampling.rows import Picked
 from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, split_times, stack_seed_times
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, Seeds
-from graphfeed.storage.graph.type_names import ends_of, from_type_dict, to_type_dict, type_numbers
+from graphfeed.storage.graph.type_names import ends_of, to_type_dict, type_numbers
 
 
 def sample_all_hops(
@@ -56,10 +57,9 @@ def sample_all_hops(
     node_types, hops = run_prepared(graph, seeds, request, keys, **options)
     numbers = type_numbers_of(graph)
     if ahead:
-        return lambda: [subgraph_of(graph, node_types, numbers, hop) for hop in reversed(hops())]
+        return lambda: subgraphs_of(graph, node_types, numbers, hops())
     if not joined:
-        # The program begins at the seeds; subgraphs begin with the outermost hop.
-        return [subgraph_of(graph, node_types, numbers, hop) for hop in reversed(hops)]
+        return subgraphs_of(graph, node_types, numbers, hops)
     rows, num_rows, trees = (
         own and dict(zip(node_types, own.values(), strict=True)) for own in (hops.rows, hops.num_rows, hops.trees)
     )
@@ -112,7 +112,7 @@ def sample_one_hop(graph: GraphArrays, seeds: ByType, hop: Hop) -> Picked:
     node_types, (found,) = run_prepared(
         graph, given, request, [key], hop=hop.number, switch_threshold=share, read=read, trees=trees
     )
-    subgraph = subgraph_of(graph, node_types, type_numbers_of(graph), with_sources(graph, found))
+    (subgraph,) = subgraphs_of(graph, node_types, type_numbers_of(graph), [with_sources(graph, found)])
     subgraph.original_row_node_ids = None  # which has a row per edge
     if request.temporal is None or request.temporal.hop_time != "edge":
         return subgraph, None
@@ -138,20 +138,25 @@ def type_numbers_of(graph: GraphArrays) -> dict[Any, int]:
     return {None: 0} if graph.edge_type_to_id is None else graph.edge_type_to_id
 
 
-def subgraph_of(
-    graph: GraphArrays, node_types: Iterable[Any], numbers: Mapping[Any, int], hop: ops.SampledHop
-) -> SampledSubgraph:
-    """Return a hop as a subgraph with every edge type; `node_types` are in the order of ids."""
-    columns, rows = dict(zip(node_types, hop.columns, strict=True)), dict(zip(node_types, hop.rows, strict=True))
-    cscs, ids = {}, {}
-    # If there are many edge types, most have no edges in a hop; these share columns.
-    empty = {} if len(hop.edges) == len(numbers) else empty_columns(graph, columns)
-    for name, number in numbers.items():
-        indptr, indices, ids[name] = hop.edges.get(number) or empty[ends_of(name)[1]]
-        cscs[name] = CSCFormatBase.unchecked(indptr, indices)
-    if not hop.columns[0].is_cpu:
-        mark_sampled(cscs, rows, to_type_dict(graph.num_nodes))
-    return SampledSubgraph(*map(from_type_dict, (cscs, columns, rows, ids)))
+def subgraphs_of(
+    graph: GraphArrays, node_types: Sequence[Any], numbers: Mapping[Any, int], hops: Sequence[ops.SampledHop]
+) -> list[SampledSubgraph]:
+    """Return hops as subgraphs with every edge type, the outermost one first; `node_types` are in the order of ids."""
+    made, num_nodes = [], None if hops[0].columns[0].is_cpu else to_type_dict(graph.num_nodes)
+    # The program begins at the seeds.
+    for hop in reversed(hops):
+        columns, rows = dict(zip(node_types, hop.columns, strict=True)), dict(zip(node_types, hop.rows, strict=True))
+        cscs, ids = {}, {}
+        # If there are many edge types, most have no edges in a hop; these share columns.
+        empty = {} if len(hop.edges) == len(numbers) else empty_columns(graph, columns)
+        for name, number in numbers.items():
+            indptr, indices, ids[name] = hop.edges.get(number) or empty[ends_of(name)[1]]
+            cscs[name] = CSCFormatBase.unchecked(indptr, indices)
+        if num_nodes is not None:
+            mark_sampled(cscs, rows, num_nodes)
+        own: Any = cscs, columns, rows, ids
+        made.append(SampledSubgraph(*(map(itemgetter(None), own) if None in numbers else own)))
+    return made
 
 
 def empty_columns(graph: GraphArrays, columns: Mapping[Any, torch.Tensor]) -> dict[Any, ops.HopEdges]:
