@@ -257,7 +257,7 @@ MODE: Callable[[], AbstractContextManager[Any]] = nullcontext
 """Makes a context in which torch makes its tensors on the pretended device; each thread needs one of its own."""
 
 
-class use:  # noqa: N801
+class use:
     """Make a stream the calling thread's, in a context that can be entered again, as torch's."""
 
     def __init__(self, stream: Stream) -> None:

@@ -45,7 +45,7 @@ class StepJournal:
                 yield
             except BaseException:
                 if offsets is not None:
-                    write_head(file, 0, options())  # nothing was changed
+                    write_head(file, 0, options())  # nothing was changed, or all of it
                 raise
             write_head(file, 0, options())
 

@@ -22,7 +22,7 @@ from graphfeed.ops.arguments import (
     checked,
 )
 from graphfeed.ops.memory import read_at_random
-from graphfeed.ops.process import current_limits
+from graphfeed.ops.process import current_limits, uninterrupted
 from graphfeed.ops.rows import FLOATS, StepRule, draw_rows, gather_rows, train_rows
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature, dtype_and_shape
 from graphfeed.storage.features.fetched_rows import FetchedRows
@@ -218,7 +218,7 @@ class TrainableFeature(Feature):
         self._update_rows(ids, gradients)
 
     def _update_rows(self, offsets: torch.Tensor, gradients: torch.Tensor) -> None:
-        with self._change(offsets):
+        with self._change(offsets), uninterrupted():
             train_rows(self._rows, self._state, offsets, gradients, self._rule._replace(lr=self.lr))
             self._num_steps += 1
 
