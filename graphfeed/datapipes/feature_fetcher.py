@@ -197,13 +197,16 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
         return {key: metadata[PYG_DIM] for key, metadata in known.items() if PYG_DIM in metadata} or None
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        # Mini-batches that a program makes itself have no keys.
+        return self.fetched(minibatch, object() if minibatch.key is None else minibatch.key)
+
+    def fetched(self, minibatch: MiniBatch, key: Any) -> MiniBatch:
+        """Return a mini-batch with features, whose rows that are trained are fetched with a key."""
         if self.cooperative:
             check_alone(self)
         result = copy.copy(minibatch)
         if self.dims:
             result.feature_dims = {**(minibatch.feature_dims or {}), **self.dims}
-        # Mini-batches that a program makes itself have no keys.
-        key = object() if minibatch.key is None else minibatch.key
         if "node" in self.wanted:
             result.node_features = self.read("node", nodes_of(minibatch), key)
         if "edge" in self.wanted:

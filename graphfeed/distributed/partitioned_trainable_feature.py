@@ -57,7 +57,8 @@ class PartitionedTrainableFeature(TrainableFeature):
         seed: The first rows are draws by seed, id and column, so they don't depend on the partition.
         peers: The ranks. Default: those of the default process group.
         name: Name of the table on all ranks.
-        **options: Other arguments of `TrainableFeature`, but no `journal`. A `path` must differ between ranks.
+        **options: Other arguments of `TrainableFeature`, except `journal` and `staleness`. A `path` must differ between
+            ranks.
 
     Raises:
         ValueError: The ranks are not a multiple of the parts, or as for `TrainableFeature`.
@@ -83,8 +84,9 @@ class PartitionedTrainableFeature(TrainableFeature):
         name: str = "",
         **options: Any,
     ) -> None:
-        if options.get("journal"):
-            raise NotImplementedError("no journal can undo a step on all ranks; leave out journal, and use save()")
+        for option in ("journal", "staleness"):
+            if options.get(option):
+                raise NotImplementedError(f"{option} is not for a table of several ranks; leave it out")
         self.peers = shared_peers() if peers is None else peers
         self.book = book_of_ranks(book, self.peers)
         self._part = self.peers.rank
@@ -106,12 +108,12 @@ class PartitionedTrainableFeature(TrainableFeature):
         """
         what = f"step(), lr={self.lr!r}"
         no_rows = torch.empty(0, dtype=torch.int64, device="cpu"), self._rows[:0]
-        failure, (ids, gradients) = catch(self._fetched.gradients, no_rows)
+        failure, (ids, gradients) = catch(self.fetched.gradients, no_rows)
         owners, offsets = self.book.locate(ids)
         order, counts = owners.argsort(stable=True), owners.long().bincount(minlength=self.peers.world_size).tolist()
         moved = [offsets.long(), gradients.detach()]
         arrived = self._trade(what, failure, [torch.split(gather_unchecked(own, order), counts) for own in moved])
-        self.zero_grad()
+        self.fetched.clear()
         # Once each rank knows that all ranks have all gradients, every one of them updates its rows.
         self._trade(what)
         self._update_rows(torch.cat(arrived[0]).long(), torch.cat(arrived[1]))

@@ -62,13 +62,13 @@ class NodeEmbedding(TrainableFeature):
 
     def drop_gradients(self) -> None:
         """Drop the gradients of rows that were requested since the last step, but not the rows."""
-        for _, rows in self._fetched.parts:
+        for _, rows in self.fetched.parts:
             rows.grad = None
 
     @property
     def is_fetched(self) -> bool:
         """Whether rows were requested since the last step."""
-        return bool(self._fetched.parts)
+        return bool(self.fetched.parts)
 
     @property
     def weight(self) -> torch.Tensor:

@@ -23,6 +23,7 @@ from graphfeed.loader.rules import (
     cooperate,
     copy_on_stream,
     decode_last,
+    fetch_before_steps,
     fetch_trained_last,
     issue_ahead,
     overlap_feature_fetch,
@@ -41,7 +42,7 @@ Rule = Callable[[Datapipe, LoaderOptions], Datapipe]
 # The order matters. Cooperation of ranks, and what splits or joins stages, come before any placement.
 # The place where features are fetched determines which copies run in workers, and both determine the cut. The cut
 # determines which stages can run ahead of the copy. A copy needs no stream if fetching after it has one. Pinned memory
-# helps only a copy on a stream.
+# helps only a copy on a stream. The fetch of rows that are trained follows the caller's steps, so nothing contains it.
 RULES: tuple[Rule, ...] = (
     cooperate,
     fetch_trained_last,
@@ -62,6 +63,7 @@ RULES: tuple[Rule, ...] = (
     pin_before_copy,
     issue_ahead,
     run_main_stages_ahead,
+    fetch_before_steps,
 )
 
 

@@ -13,11 +13,12 @@ import torch
 from graphfeed.datapipes import Datapipe, FeatureFetcher, ToMatrix, Transform
 from graphfeed.datapipes.pipeline import Placement, find, traverse
 from graphfeed.loader.stages.decode_features import DecodeFeatures, fetch_codes
+from graphfeed.loader.stages.fetch_before_steps import FetchBeforeSteps
 from graphfeed.loader.stages.in_workers import InThreads, InWorkers
 from graphfeed.loader.stages.issue_ahead import IssueAhead, chain_on_gpu
 from graphfeed.loader.stages.latest_matrices import LatestMatrices
 from graphfeed.loader.stages.prefetch import Pin, Prefetch, StreamPrefetch
-from graphfeed.loader.stages.trained_fetcher import split_trained
+from graphfeed.loader.stages.trained_fetcher import TrainedFetcher, split_trained, stale_by
 from graphfeed.ops import is_gpu
 from graphfeed.ops.process import load_entry_point
 from graphfeed.storage.memory import available_memory, ranks_of_machine
@@ -162,6 +163,21 @@ def fetch_trained_last(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # n
         return split_trained(stage) if type(stage) is FeatureFetcher and stage.trained_keys else stage
 
     return pipe.rewrite(split)
+
+
+def fetch_before_steps(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """Rows that are trained, with a `staleness`, are fetched in a thread while you train with earlier mini-batches."""
+    if options.num_workers == 0:
+        return pipe
+
+    def ahead(stage: Datapipe) -> Datapipe:
+        # A subclass may use the rows before they are those of the next step.
+        if type(stage) not in (FeatureFetcher, TrainedFetcher) or device_of(stage) is not None:
+            return stage
+        staleness = stale_by(stage)
+        return FetchBeforeSteps(stage, staleness, options.timeout_seconds) if staleness else stage
+
+    return pipe.rewrite(ahead)
 
 
 def write_matrices(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa: ARG001

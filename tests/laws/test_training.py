@@ -25,12 +25,18 @@ EPOCHS = 2
 Tables = dict[str, gf.TrainableFeature]
 
 
-def make_tables(optimizer: str, folder: Path | None = None) -> Tables:
-    """Return tables for the nodes of a type and for edges, in memory or in files."""
+def make_tables(optimizer: str, folder: Path | None = None, staleness: int = 0) -> Tables:
+    """Return tables for the nodes of a type and for edges, in memory or in files; the second one is twice as stale."""
     counts = {"user": 200, "row": 900}
     return {
         name: gf.TrainableFeature(
-            count, 5, lr=0.1, seed=number, path=folder and folder / f"{name}.npy", **OPTIMIZERS[optimizer]
+            count,
+            5,
+            lr=0.1,
+            seed=number,
+            path=folder and folder / f"{name}.npy",
+            staleness=staleness * (number + 1),
+            **OPTIMIZERS[optimizer],
         )
         for number, (name, count) in enumerate(counts.items())
     }
@@ -83,9 +89,9 @@ def rows_of(tables: Tables) -> list[torch.Tensor]:
     return [values for table in tables.values() for values in (table.read(), table.state_dict()["state"])]
 
 
-def trained(optimizer: str, folder: Path | None = None, **options: Any) -> list[torch.Tensor]:
+def trained(optimizer: str, folder: Path | None = None, staleness: int = 0, **options: Any) -> list[torch.Tensor]:
     """Return the tables after two epochs through a loader."""
-    tables = make_tables(optimizer, folder)
+    tables = make_tables(optimizer, folder, staleness)
     with gf.DataLoader(pipe_of(tables), seed=7, **options) as loader:
         for _ in range(EPOCHS):
             for _ in train(loader, tables):
@@ -94,9 +100,9 @@ def trained(optimizer: str, folder: Path | None = None, **options: Any) -> list[
 
 
 @cache
-def expected(optimizer: str) -> list[torch.Tensor]:
+def expected(optimizer: str, staleness: int = 0) -> list[torch.Tensor]:
     """Return the tables after two epochs without a loader."""
-    tables = make_tables(optimizer)
+    tables = make_tables(optimizer, None, staleness)
     for epoch in range(EPOCHS):
         for _ in train(pipe_of(tables).with_seed(7, epoch), tables):
             pass
@@ -110,10 +116,47 @@ def test_any_number_of_threads_trains_the_same_table_in_memory_and_in_files(opti
     assert_same(trained(optimizer, tmp_path, num_workers=2), expected(optimizer))
 
 
+@pytest.mark.parametrize("staleness", [1, 3])
+@pytest.mark.usefixtures("no_leaks")
+def test_any_number_of_threads_trains_the_same_table_with_old_rows(staleness: int, tmp_path: Path) -> None:
+    assert any(not torch.equal(*pair) for pair in zip(expected("Adam", staleness), expected("Adam"), strict=True))
+    for num_workers in (0, 1, 3):
+        assert_same(trained("Adam", None, staleness, num_workers=num_workers), expected("Adam", staleness))
+    assert_same(trained("Adam", tmp_path, staleness, num_workers=2), expected("Adam", staleness))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("staleness", [0, 1, 4, 30])
+def test_old_rows_are_those_after_earlier_steps(staleness: int, optimizer: str) -> None:
+    def backward(rows: torch.Tensor, number: int) -> None:
+        (rows * torch.linspace(-1, number, 5, dtype=rows.dtype)).square().sum().backward()  # type: ignore[no-untyped-call]
+
+    table, plain = make_tables(optimizer, None, staleness)["user"], make_tables(optimizer)["user"]
+    store = gf.BasicFeatureStore({("node", None, "x"): table})
+    items = gf.ItemSet(torch.arange(200), names="seeds")
+    pipe = gf.ItemSampler(items, batch_size=30, shuffle=True).fetch_feature(store, ["x"])
+    history = [plain.read().clone()]
+    with gf.DataLoader(pipe, num_workers=2, seed=7) as loader:
+        for number, minibatch in enumerate(minibatch for _ in range(3) for minibatch in loader):
+            ids, rows = minibatch.seeds, minibatch.node_features["x"]
+            old = history[max(len(history) - 1 - staleness, 0)][ids].requires_grad_()
+            assert_same(rows.detach(), old.detach())
+            backward(rows, number)
+            backward(old, number)
+            table.step()
+            plain.fetch(ids).grad = old.grad
+            plain.step()
+            history.append(plain.read().clone())
+            assert_same(table.read(), history[-1])
+    assert len(history) == 22
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("fork_server", "no_leaks")
-def test_worker_processes_train_the_same_table() -> None:
-    assert_same(trained("Adagrad", num_workers=2, worker="process"), expected("Adagrad"))
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_worker_processes_train_the_same_table(staleness: int) -> None:
+    found = trained("Adagrad", None, staleness, num_workers=2, worker="process")
+    assert_same(found, expected("Adagrad", staleness))
 
 
 def test_executors_of_users_train_the_same_table() -> None:
@@ -121,17 +164,17 @@ def test_executors_of_users_train_the_same_table() -> None:
         assert_same(trained("Adam", num_workers=2, executor=executor), expected("Adam"))
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("optimizer", "staleness"), [*((optimizer, 0) for optimizer in OPTIMIZERS), ("Adam", 2)])
 @pytest.mark.parametrize("steps", [1, 5, 9])
-def test_a_training_resumes_at_any_mini_batch(optimizer: str, steps: int, tmp_path: Path) -> None:
-    tables = make_tables(optimizer)
+def test_a_training_resumes_at_any_mini_batch(optimizer: str, staleness: int, steps: int, tmp_path: Path) -> None:
+    tables = make_tables(optimizer, None, staleness)
     with gf.DataLoader(pipe_of(tables), num_workers=2, seed=7) as loader:
         stepping = chain.from_iterable(train(loader, tables) for _ in range(EPOCHS))
         for _ in islice(stepping, steps):
             pass
         tables["row"].save(tmp_path / "row")
         tables["user"].save(tmp_path / "user", loader.state_dict())
-    others = make_tables(optimizer, tmp_path)
+    others = make_tables(optimizer, tmp_path, staleness)
     with gf.DataLoader(pipe_of(others), num_workers=0, seed=7) as loader:
         others["row"].load(tmp_path / "row")
         state = others["user"].load(tmp_path / "user")
@@ -140,5 +183,5 @@ def test_a_training_resumes_at_any_mini_batch(optimizer: str, steps: int, tmp_pa
         for _ in range(state["epoch"], EPOCHS):
             for _ in train(loader, others):
                 pass
-    assert_same(rows_of(others), expected(optimizer))
+    assert_same(rows_of(others), expected(optimizer, staleness))
     assert [table.num_steps for table in others.values()] == [EPOCHS * len(loader)] * 2

@@ -18,8 +18,9 @@ class TrainedFetcher(FeatureFetcher, seeded=False, inserted=True):
     """The names of all features in the mini-batch, in the order of the arguments, for "node", "edge" and "seed_edge".
     """
 
-    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        result = super().__call__(minibatch)
+    def fetched(self, minibatch: MiniBatch, key: Any) -> MiniBatch:
+        """Return a mini-batch with the features of both kinds."""
+        result = super().fetched(minibatch, key)
         result.node_features = self.joined("node", minibatch.node_features, result.node_features)
         if minibatch.edge_features:
             layers = result.edge_features or [{} for _ in minibatch.edge_features]
@@ -82,6 +83,12 @@ def split_trained(fetcher: FeatureFetcher) -> FeatureFetcher:
         for domain, keys in fetcher.wanted.items()
     }
     return TrainedFetcher(source, store, **names, order=order)
+
+
+def stale_by(fetcher: FeatureFetcher) -> int:
+    """Return for how many mini-batches rows that are trained may be fetched before their steps."""
+    tables = [fetcher.feature_store[key] for key in fetcher.trained_keys]
+    return min((table.earlier.staleness for table in tables if isinstance(table, TrainableFeature)), default=0)
 
 
 def names_of(fetcher: FeatureFetcher, trained: bool) -> dict[str, Any]:

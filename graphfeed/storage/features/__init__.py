@@ -15,6 +15,7 @@ from graphfeed.storage.features.feature import (
     row_type,
 )
 from graphfeed.storage.features.feature_store import StoreKey
+from graphfeed.storage.features.fetched_rows import FetchAhead
 from graphfeed.storage.features.planned_rows import PlannedRows, bytes_of_rows
 from graphfeed.storage.features.read_each import read_each
 from graphfeed.storage.features.row_memory import RowMemory, cancel_reads
@@ -28,7 +29,7 @@ from graphfeed.storage.features.trained_files import (
 )
 
 __all__ = [
-    "PYG_DIM", "PlannedRows", "ReadsAhead", "RemoteFeature", "RowMemory", "Spans", "StoreKey", "Tables",
+    "PYG_DIM", "FetchAhead", "PlannedRows", "ReadsAhead", "RemoteFeature", "RowMemory", "Spans", "StoreKey", "Tables",
     "bytes_of_rows", "cancel_reads", "check_constant", "dtype_and_shape", "end_checkpoint", "is_encoded",
     "manifest_text", "new_table", "next_number", "open_codes", "read_each", "row_type", "stored_rows", "wrap_stored",
     "write_part",

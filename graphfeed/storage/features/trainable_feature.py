@@ -22,14 +22,16 @@ from graphfeed.ops.arguments import (
     checked,
 )
 from graphfeed.ops.memory import read_at_random
-from graphfeed.ops.process import current_limits, uninterrupted
-from graphfeed.ops.rows import FLOATS, StepRule, draw_rows, gather_rows, train_rows
+from graphfeed.ops.process import uninterrupted
+from graphfeed.ops.rows import FLOATS, StepRule, gather_rows, train_rows
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature, dtype_and_shape
-from graphfeed.storage.features.fetched_rows import FetchedRows
+from graphfeed.storage.features.fetched_rows import EarlierRows, FetchAhead, FetchedRows
 from graphfeed.storage.features.step_journal import StepJournal
 from graphfeed.storage.features.trained_files import (
+    EARLIER,
     Tables,
     check_parts,
+    draw_table,
     end_checkpoint,
     files_of,
     manifest_text,
@@ -44,6 +46,7 @@ from graphfeed.storage.features.trained_files import (
 
 OPTIMIZERS = {"adagrad": 1e-10, "adam": 1e-8, "sgd": 0.0}
 """Default of epsilon for each optimizer."""
+MOST_STALENESS = 1 << 10
 SAVED: "WeakValueDictionary[Path, TrainableFeature]" = WeakValueDictionary()
 """The table whose checkpoint this process has written to each folder of a part."""
 
@@ -80,6 +83,8 @@ class TrainableFeature(Feature):
             next one, which creates the table alike, finds its files as they were after the last complete step, and
             continues after `num_steps` steps. A step writes its rows twice, which takes up to 1.6 times as long. After
             a power cut, load a checkpoint.
+        staleness: The rows of a mini-batch are those before the last `staleness` steps, so that a loader with workers
+            fetches them while you train with earlier mini-batches. Their values are the same for any workers.
 
     Raises:
         FileExistsError: A file exists already, and no journal.
@@ -96,6 +101,8 @@ class TrainableFeature(Feature):
     """
 
     is_trained = True
+    num_steps = 0
+    """Number of steps so far."""
     _ids: torch.Tensor | None = None
     """Ids of the rows that are here; None: all."""
     _part = 0
@@ -118,9 +125,11 @@ class TrainableFeature(Feature):
         init: float | None = None,
         path: str | Path | None = None,
         journal: bool = False,
+        staleness: int = 0,
     ) -> None:
         check_count("num_rows", num_rows, 0, MOST_VALUES)
         check_count("dim", dim, 1, MOST_VALUES // max(num_rows, 1))
+        check_count("staleness", staleness, 0, MOST_STALENESS)
         for name, value, allowed in (
             ("optimizer", optimizer, [*OPTIMIZERS]),
             ("combine", combine, ["sum", "mean"]),
@@ -136,31 +145,26 @@ class TrainableFeature(Feature):
         key = fold((draw_unkeyed() if seed is None else check_seed("seed", seed)) & MASK, 0)
         own_rule = "rowwise" if optimizer == "adagrad" and rowwise else optimizer
         rule = StepRule(own_rule, lr, OPTIMIZERS[optimizer] if eps is None else eps, betas, combine == "mean").checked()
-        self._num_steps = 0
-        self._fetched = FetchedRows()
+        self.fetched, self.earlier = FetchedRows(), EarlierRows(staleness)
         self._files = None if path is None else files_of(path, journal=journal)
+        self.is_mapped = self._files is not None
         is_new = self._files is None or not self._files.rows.exists()
         try:
             self._rows = new_table((num_rows, dim), dtype, self._files and self._files.rows)
             self.set_rule(rule)
             if self._files and journal:
                 self._journal = StepJournal(self._files.journal, self._tables())
+            # The system should read, and later write, only the pages of rows: not large parts of the file.
+            read_at_random([table for table in (self._rows, self._state) if self._files and table.numel()], yes=True)
             if is_new:
                 with self._change(None):
-                    self._draw(key, bound)
+                    draw_table(self._rows, self._ids, key, bound)
             elif self._journal:
-                self._begin_from(self._journal.restore())
-            # From now on, the system should read only the pages of rows.
-            read_at_random([table for table in (self._rows, self._state) if self._files and table.numel()], yes=True)
+                self._begin_from(self._journal.restore(), {})
         except BaseException:
             for file in self._files or () if is_new else ():
                 file.unlink(missing_ok=True)
             raise
-
-    @property
-    def is_mapped(self) -> bool:
-        """Whether the rows are in a file."""
-        return self._files is not None
 
     def set_rule(self, rule: StepRule) -> None:
         """Use another optimizer, whose state is that before its first step."""
@@ -171,15 +175,6 @@ class TrainableFeature(Feature):
     def _change(self, offsets: torch.Tensor | None) -> AbstractContextManager[None]:
         """Record what is overwritten if there is a journal: the rows at some offsets; None: all of them."""
         return self._journal.change(offsets, self._options) if self._journal else nullcontext()
-
-    def _draw(self, key: int, bound: float) -> None:
-        # In parts, between which Ctrl-C can interrupt.
-        count, dim = self._rows.shape
-        step = max(current_limits().part_values // dim, 1)
-        for first in range(0, count, step):
-            last = min(first + step, count)
-            ids = torch.arange(first, last, device="cpu") if self._ids is None else self._ids[first:last]
-            draw_rows(self._rows[first:last], ids, key, bound)
 
     def fetch(self, ids: torch.Tensor, key: Any = None) -> torch.Tensor:
         """Return the rows at `ids` as a leaf that requires a gradient, which the next `step()` uses.
@@ -194,10 +189,12 @@ class TrainableFeature(Feature):
         Raises:
             RuntimeError: Rows of another mini-batch were fetched, and `step()` didn't follow.
         """
+        if isinstance(key, FetchAhead):
+            return key.fetch(self, ids)
         if not torch.is_grad_enabled():
             return self.read(ids)
-        rows = self.read(ids).requires_grad_()
-        self._fetched.add(ids, rows, key)
+        rows = self.earlier.read(self.read, ids, self.earlier.due()).requires_grad_()
+        self.fetched.add(ids, rows, key)
         return rows
 
     def step(self) -> None:
@@ -212,24 +209,21 @@ class TrainableFeature(Feature):
                 "a TrainableFeature is trained by one process, but there are several ranks, whose tables would differ; "
                 "use a PartitionedTrainableFeature"
             )
-        ids, gradients = self._fetched.gradients()
+        ids, gradients = self.fetched.gradients()
         # Before the update, so that no gradient is used twice, even after Ctrl-C. The kernel can't be interrupted.
-        self.zero_grad()
+        self.fetched.clear()
         self._update_rows(ids, gradients)
 
     def _update_rows(self, offsets: torch.Tensor, gradients: torch.Tensor) -> None:
-        with self._change(offsets), uninterrupted():
+        with self._change(offsets), self.earlier.change(self._rows, offsets), uninterrupted():
             train_rows(self._rows, self._state, offsets, gradients, self._rule._replace(lr=self.lr))
-            self._num_steps += 1
+            self.num_steps += 1
 
     def zero_grad(self) -> None:
         """Drop the rows that were fetched since the last step, with their gradients."""
-        self._fetched = FetchedRows()
-
-    @property
-    def num_steps(self) -> int:
-        """Number of steps so far."""
-        return self._num_steps
+        if self.fetched.parts:
+            self.earlier.skip()
+        self.fetched.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows and the state of the optimizer, which are not copied: the next step changes them.
@@ -237,14 +231,14 @@ class TrainableFeature(Feature):
         Raises:
             RuntimeError: Rows were fetched, and `step()` didn't follow, so that a mini-batch would be lost.
         """
-        if self._fetched.parts:
+        if self.fetched.parts:
             raise RuntimeError(
                 "rows of a mini-batch were fetched, and step() didn't follow; call step() or zero_grad() first"
             )
-        return {**self._options(), "rows": self._rows, "state": self._state}
+        return {**self._options(), **self._tables(), **self.earlier.tables(self._rows)}
 
     def _options(self) -> dict[str, Any]:
-        return {"num_steps": self._num_steps, **self._rule._replace(lr=self.lr).checked()._asdict()}
+        return {"num_steps": self.num_steps, **self._rule._replace(lr=self.lr).checked()._asdict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Copy the rows and the state of the optimizer, its learning rate and its other numbers.
@@ -253,7 +247,7 @@ class TrainableFeature(Feature):
             ValueError: The state is of another number of rows, dtype or optimizer. The table is unchanged.
         """
         rule_of(state_dict, self._rule.name, *self._tables())
-        part = {name: state_dict[name] for name in self._tables()}
+        part = {name: state_dict[name] for name in (*self._tables(), *EARLIER) if name in state_dict}
         check_tensors(**part)
         check_parts([part], len(self._rows), self._tables())
         self._replace_all(part, state_dict)
@@ -263,13 +257,14 @@ class TrainableFeature(Feature):
         with self._change(None):
             for name, table in self._tables().items():
                 table.copy_(tables[name])
-            self._begin_from(options)
+            self._begin_from(options, tables)
         return options.get("loader")
 
-    def _begin_from(self, options: dict[str, Any]) -> None:
-        self.zero_grad()
+    def _begin_from(self, options: dict[str, Any], tables: Tables) -> None:
+        self.fetched.clear()
+        self.earlier.load(tables)
         self._rule = rule_of(options, self._rule.name)
-        self.lr, self._num_steps = self._rule.lr, options["num_steps"]
+        self.lr, self.num_steps = self._rule.lr, options["num_steps"]
 
     @checked
     def save(self, folder: str | Path, loader_state: dict[str, Any] | None = None) -> None:
@@ -284,7 +279,7 @@ class TrainableFeature(Feature):
             ValueError: Another table of this program was saved to the folder.
         """
         place, options = self._check_save(folder, loader_state)
-        number, tables = next_number(place), self._tables()
+        number, tables = next_number(place), {**self._tables(), **self.earlier.tables(self._rows)}
         text = manifest_text(number, 1, tables, options)
         write_part(place, 0, number, tables)
         end_checkpoint(place, number, text)
@@ -312,7 +307,7 @@ class TrainableFeature(Feature):
         options, parts = self._open_checkpoint(folder)
         with self._change(None):
             self._copy_parts(parts, self._tables())
-            self._begin_from(options)
+            self._begin_from(options, parts[0])
         loader_state: dict[str, Any] | None = options["loader"]
         return loader_state
 
@@ -367,10 +362,14 @@ class TrainableFeature(Feature):
         return self._rows.dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        """Overwrite the rows at `ids`, or all rows, by others of the same shape. The optimizer keeps its state."""
+        """Overwrite the rows at `ids`, or all rows, by others of the same shape. The optimizer keeps its state.
+
+        With `staleness`, call it between epochs, as some rows of an epoch may have been fetched already.
+        """
         offsets = torch.arange(self.count(), device="cpu") if ids is None else as_ids("ids", ids).cpu()
         with self._change(offsets):
             TorchBasedFeature(self._rows).update(value, offsets)
+        self.earlier.load({})
 
     @checked
     def to(self, device: torch.device | str) -> Self:
@@ -394,4 +393,4 @@ class TrainableFeature(Feature):
 
     def __repr__(self) -> str:
         kind = dtype_and_shape(self.dtype, self._rows.shape)
-        return f"TrainableFeature({kind}, {self._rule.name}, lr={self.lr:g}, {self._num_steps} steps)"
+        return f"TrainableFeature({kind}, {self._rule.name}, lr={self.lr:g}, {self.num_steps} steps)"

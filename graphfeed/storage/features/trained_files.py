@@ -15,7 +15,7 @@ import torch
 from graphfeed.ops.arguments import brief, check_ids
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import current_limits
-from graphfeed.ops.rows import StepRule, gather_by_page
+from graphfeed.ops.rows import StepRule, draw_rows, gather_by_page
 from graphfeed.storage.features.feature import dtype_and_shape
 from graphfeed.storage.memory.new_file import map_new_npy, new_file
 from graphfeed.storage.memory.outside_files import read_npy
@@ -24,6 +24,8 @@ MANIFEST = "manifest.json"
 VERSION = 1
 Tables = dict[str, torch.Tensor]
 """The "rows" and the "state" of a part; its "ids", too, if there are other parts."""
+EARLIER = ("earlier", "earlier_rows")
+"""Tables with what the last steps overwrote, if there is a staleness."""
 
 
 class Files(NamedTuple):
@@ -57,6 +59,15 @@ def new_table(shape: tuple[int, int], dtype: torch.dtype, path: Path | None) -> 
     if (found.shape, found.dtype) != (shape, kind):
         raise ValueError(f"{path} has {found.dtype}{[*found.shape]}, but this table {kind}{[*shape]}; create it alike")
     return torch.from_numpy(found)
+
+
+def draw_table(rows: torch.Tensor, ids: torch.Tensor | None, key: int, bound: float) -> None:
+    """Draw the first rows of a table, for some ids or all, in parts, between which Ctrl-C can interrupt."""
+    step = rows_per_step(rows)
+    for first in range(0, len(rows), step):
+        last = min(first + step, len(rows))
+        own = torch.arange(first, last, device="cpu") if ids is None else ids[first:last]
+        draw_rows(rows[first:last], own, key, bound)
 
 
 def rule_of(options: dict[str, Any], name: str, *tables: str) -> StepRule:
@@ -110,7 +121,8 @@ def end_checkpoint(folder: Path, number: int, text: bytes) -> None:
     with new_file(folder / MANIFEST, len(text)) as file:
         file.write(text)
     for path in folder.glob("part_*/*.npy"):
-        if re.fullmatch(r"(rows|state|ids)\.\d+\.npy", path.name) and path.name.split(".")[1] != str(number):
+        found = re.fullmatch(r"(rows|state|ids|earlier|earlier_rows)\.(\d+)\.npy", path.name)
+        if found and found[2] != str(number):
             path.unlink()
 
 
@@ -167,7 +179,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         if found["version"] != VERSION:
             raise ValueError(f"version {found['version']} is not {VERSION}")
         number, parts, options = found["number"], found["parts"], found["options"]
-        whole = parts == 1 and found["tables"] == ["rows", "state"]
+        whole = parts == 1 and found["tables"] in (["rows", "state"], ["rows", "state", *EARLIER])
         named = type(number) is int and type(parts) is int and (whole or found["tables"] == ["rows", "state", "ids"])
         if not named or not isinstance(options, dict) or "loader" not in options:
             raise ValueError("its number, parts, tables or options are not those of a checkpoint")
@@ -186,6 +198,12 @@ def check_parts(parts: Sequence[Tables], count: int, like: Tables) -> None:
             raise ValueError(
                 f"{name} of the state is {' and '.join(kinds)}, but this table has {wanted}; create it alike"
             )
+    for pairs, rows in [[part[name] for name in EARLIER] for part in parts if not part.keys().isdisjoint(EARLIER)]:
+        kinds = dtype_and_shape(pairs.dtype, pairs.shape), dtype_and_shape(rows.dtype, rows.shape)
+        wanted = dtype_and_shape(like["rows"].dtype, torch.Size([len(pairs), *like["rows"].shape[1:]]))
+        if kinds != (dtype_and_shape(torch.int64, torch.Size([len(pairs), 2])), wanted):
+            raise ValueError(f"earlier rows of the state are {' and '.join(kinds)}, but should be {wanted} with pairs")
+        check_ids("earlier ids", pairs[:, 1], count, ValueError)
     if "ids" in parts[0]:
         seen = torch.zeros(count, dtype=torch.bool, device="cpu")
         for part in parts:

@@ -13,9 +13,9 @@ from tests.kinds.refusals import check_refused
 from tests.unit.loader.test_rules import PROCESSES, THREADS, AtHome, Work, names, streams
 
 
-def store() -> gf.BasicFeatureStore:
+def store(staleness: int = 0) -> gf.BasicFeatureStore:
     constant = gf.TorchBasedFeature(torch.arange(8.0).reshape(4, 2))
-    trained = gf.TrainableFeature(4, 2, "sgd", seed=0)
+    trained = gf.TrainableFeature(4, 2, "sgd", seed=0, staleness=staleness)
     return gf.BasicFeatureStore({("node", None, "x"): trained, ("node", None, "feat"): constant})
 
 
@@ -85,6 +85,92 @@ def test_rows_in_files_are_read_ahead(tmp_path: Path) -> None:
             minibatch.node_features["x"].sum().backward()
             table.step()
     assert len(ahead) == 4
+
+
+def test_old_rows_are_fetched_beside_the_loop() -> None:
+    for keys, last in ((["x"], "FeatureFetcher"), (["x", "feat"], "TrainedFetcher")):
+        pipe = Work(Work(seeds()).fetch_feature(store(2), keys))
+        planned = make_plan(pipe, THREADS)
+        assert names(planned.running)[-3:] == [last, "FetchBeforeSteps", "Work"]
+        assert "FetchBeforeSteps(staleness=2)" in planned.explain()
+        assert "Rows that are trained, with a `staleness`, are fetched in a thread" in planned.explain()
+        assert "FetchBeforeSteps" not in make_plan(pipe, THREADS.__class__()).explain()
+    both = store(2)
+    both["node", None, "feat"] = gf.TrainableFeature(4, 2)
+    fetcher = Work(seeds()).fetch_feature(both, ["x", "feat"])
+    assert "FetchBeforeSteps" not in make_plan(fetcher, THREADS).explain()
+
+
+def old_rows(table: gf.TrainableFeature, count: int, num_workers: int, seen: Any = None) -> gf.DataLoader:
+    own = gf.BasicFeatureStore({("node", None, "x"): table})
+    items = gf.ItemSampler(gf.ItemSet(count, names="seeds"), batch_size=1)
+    pipe = items if seen is None else items.transform(seen)
+    return gf.DataLoader(pipe.fetch_feature(own, ["x"]), num_workers=num_workers, seed=0)
+
+
+def train_one(table: gf.TrainableFeature, minibatch: Any) -> None:
+    (minibatch.node_features["x"] * minibatch.seeds[:, None] + 1).square().sum().backward()
+    table.step()
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_leaving_an_epoch_and_evaluating_change_no_old_rows() -> None:
+    tables = []
+    for num_workers in (0, 2):
+        table = gf.TrainableFeature(20, 2, "adagrad", 0.5, seed=0, staleness=2)
+        with old_rows(table, 20, num_workers) as loader:
+            for minibatch in loader:
+                if minibatch.key.index == 7:
+                    table.zero_grad()
+                    continue
+                if minibatch.key.index == 12:
+                    break
+                train_one(table, minibatch)
+            with torch.no_grad():
+                for minibatch in loader:
+                    rows = minibatch.node_features["x"]
+                    assert not rows.requires_grad
+                    assert torch.equal(rows, table.read(minibatch.seeds))
+            table.zero_grad()
+            table.zero_grad()  # without an effect
+            for minibatch in loader:
+                train_one(table, minibatch)
+            table.update(torch.ones(3, 2), torch.tensor([0, 1, 19]))
+            for minibatch in loader:
+                train_one(table, minibatch)
+        tables.append(table.read())
+        assert table.num_steps == 11 + 20 + 20
+    assert torch.equal(*tables)
+
+
+def test_errors_before_old_rows_are_raised_in_place_of_their_mini_batch() -> None:
+    def failing(minibatch: Any) -> Any:
+        if minibatch.key.index == 3:
+            raise ValueError("too much")
+        return minibatch
+
+    for num_workers in (0, 2):
+        table = gf.TrainableFeature(6, 2, seed=0, staleness=2)
+        with old_rows(table, 6, num_workers, failing) as loader:
+            minibatches = iter(loader)
+            for _ in range(3):
+                train_one(table, next(minibatches))
+            with pytest.raises(ValueError, match="too much"):
+                next(minibatches)
+        other = gf.TrainableFeature(6, 2, seed=0, staleness=2)
+        with old_rows(other, 6, num_workers) as loader:
+            minibatches = iter(loader)
+            next(minibatches)
+            with pytest.raises(RuntimeError, match=r"step\(\) didn't follow"):
+                next(minibatches)
+        smaller = gf.TrainableFeature(5, 2, seed=0, staleness=2)
+        with old_rows(smaller, 6, num_workers) as loader:
+            minibatches = iter(loader)
+            for _ in range(5):
+                train_one(smaller, next(minibatches))
+            with pytest.raises(IndexError, match=r"0 \.\. 4, but holds 5") as caught:
+                next(minibatches)
+            assert "in FeatureFetcher, stage 2, mini-batch 5 of epoch 0" in str(caught.value.__notes__)
 
 
 def test_on_a_gpu_only_other_features_are_fetched_ahead() -> None:
