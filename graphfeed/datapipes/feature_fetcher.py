@@ -247,17 +247,18 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
 
     def look_ups(self, domain: str, ids: ByType | None) -> Iterator[tuple[StoreKey, torch.Tensor]]:
         """Yield the key and the row ids of each feature to read for a domain."""
+        is_plain, by_type = isinstance(ids, torch.Tensor), ids if isinstance(ids, dict) else None
         for key in self.wanted[domain]:
             of_type = key[1]
-            if of_type is not None and isinstance(ids, torch.Tensor):
+            if of_type is not None and is_plain:
                 raise TypeError(
                     f"{domain}_feature_keys is a dict by type, but the mini-batch has no types; give a list of names"
                 )
-            wanted = ids.get(of_type) if isinstance(ids, dict) and of_type is not None else ids
-            if isinstance(wanted, dict):
+            if of_type is None and by_type is not None:
                 raise TypeError(
-                    f"{domain}_feature_keys is a list, but the mini-batch has types {list(wanted)}; give a dict by type"
+                    f"{domain}_feature_keys is a list, but the mini-batch has types {[*by_type]}; give a dict by type"
                 )
+            wanted: Any = ids if by_type is None else by_type.get(of_type)
             # A feature that the store lacks is an error only if the mini-batch has nodes or edges of its type.
             if wanted is not None and (wanted.numel() or key in self.feature_store):
                 yield key, wanted

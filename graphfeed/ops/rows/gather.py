@@ -117,24 +117,22 @@ def gather_on_cpu(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor |
             return values.detach().index_select(0, index)
     if out is None:
         out = buffers.empty((index.numel(), *values.shape[1:]), values.dtype)
-    if out.numel() == 0 or copy_into(values, index, out):
+    plain = values if is_plain_memory(values) else flat_bytes(values)
+    ids = index if index.dtype in ID_DTYPES and index.is_contiguous() else as_int64(index, index)
+    if out.numel() == 0 or copy_into(plain, ids, out):
         check_ids("index", index, values.shape[0], IndexError)
     return out
 
 
 def copy_into(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor) -> int:
-    """Gather rows into a contiguous tensor; return 0, or 1 if an id is out of range, whose row is not written."""
-    if not is_plain_memory(values):
-        values = flat_bytes(values)
-    if index.dtype not in ID_DTYPES or not index.is_contiguous():
-        index = as_int64(index, index)
-    row_bytes, kind = out.nbytes // index.numel(), dtype_name(index.dtype)
+    """Gather rows; return 0, or 1 if an id is out of range, whose row is not written. All tensors are contiguous."""
+    count, kind = index.numel(), dtype_name(index.dtype)
+    row_bytes = out.nbytes // count
     # By addresses: for few rows, arrays would take as long as the copying.
-    ids = index.data_ptr(), index.numel()
     if (word := WORDS.get(row_bytes)) is not None:
-        words = [values.data_ptr(), values.nbytes // row_bytes, *ids, out.data_ptr(), index.numel()]
+        words = [values.data_ptr(), values.nbytes // row_bytes, index.data_ptr(), count, out.data_ptr(), count]
         return int(on_cpu.gather_words.call_words((word, kind), words))
-    words = [values.data_ptr(), values.nbytes, *ids, row_bytes, out.data_ptr(), out.nbytes]
+    words = [values.data_ptr(), values.nbytes, index.data_ptr(), count, row_bytes, out.data_ptr(), out.nbytes]
     return int(on_cpu.gather_rows.call_words((kind,), words))
 
 

@@ -13,10 +13,9 @@ def read_each(features: Sequence[Any], ids: Sequence[torch.Tensor]) -> list[torc
     """Read rows of several features, those of a dtype at once; None: not all features are tensors."""
     if len(features) < 2 or not all(type(feature) is TorchBasedFeature for feature in features):
         return None
-    rows: list[Any] = [None] * len(features)
-    for dtype in {feature.dtype for feature in features}:
-        own = [number for number, feature in enumerate(features) if feature.dtype is dtype]
-        found = gather_each([features[number]._tensor for number in own], [ids[number] for number in own])
-        for place, number in enumerate(own):
-            rows[number] = features[number].read(ids[number]) if found is None else found[place]
-    return rows
+    tensors, rows = [feature._tensor for feature in features], dict[int, torch.Tensor]()
+    for dtype in {tensor.dtype for tensor in tensors}:
+        own = [number for number, tensor in enumerate(tensors) if tensor.dtype is dtype]
+        found = gather_each([tensors[number] for number in own], [ids[number] for number in own])
+        rows.update(zip(own, found or [features[number].read(ids[number]) for number in own], strict=True))
+    return [rows[number] for number in range(len(features))]
