@@ -337,8 +337,10 @@ def test_a_killed_rank_is_an_error_and_the_rows_are_those_of_the_last_step(tmp_p
     table = gf.TrainableFeature(NUM_ROWS, DIM, "adagrad", 0.1, seed=3)
     train(table, steps_of()[:2])
     saved = table.read().clone()
-    train(table, steps_of()[2:4])
-    assert (num_steps, rows) == (4, table.read()[:50].tolist())
+    # The last answer of rank 1 may be lost with it: then rank 0 doesn't have the step.
+    assert num_steps in (3, 4)
+    train(table, steps_of()[2:num_steps])
+    assert rows == table.read()[:50].tolist()
     table.load(tmp_path / "checkpoint")
     assert_same(table.read(), saved)
 
