@@ -323,6 +323,7 @@ def be_killed(checkpoint: str, before: int) -> Any:
             if number == 1:
                 table.save(checkpoint)
     except RankLostError as error:
+        table.zero_grad()  # of rows that were fetched before rank 1 was lost
         return [str(error), table.num_steps, table.state_dict()["rows"].tolist()]
     return None
 
