@@ -63,10 +63,10 @@ def digest(minibatches: Iterable[Any]) -> str:
     return total.hexdigest()[:16]
 
 
-def measure(name: str) -> str:
+def measure(name: str, num_workers: int = 2) -> str:
     """Return the digest of two epochs of a pipeline."""
     made = ALL[name]()
-    with made if isinstance(made, gf.DataLoader) else gf.DataLoader(made, num_workers=2, seed=11) as loader:
+    with made if isinstance(made, gf.DataLoader) else gf.DataLoader(made, num_workers=num_workers, seed=11) as loader:
         return digest(minibatch for _ in range(2) for minibatch in loader)
 
 

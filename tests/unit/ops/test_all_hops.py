@@ -1,17 +1,25 @@
 """All hops of large graphs, and of several threads; `tests/laws` compares them with the reference."""
 
+import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from graphfeed import ops
 from graphfeed.ops.cpu import pages
+from graphfeed.ops.cpu.jit import INTERPRETED, Block
 from graphfeed.ops.memory import ReadChoice
+from graphfeed.ops.sampling.hops.hop_arrays import HopArrays
+from graphfeed.ops.sampling.hops.hop_program import HopProgram, ProgramPool
+from graphfeed.ops.sampling.hops.hop_recipe import Recipe
 from tests.kinds import reference
+from tests.kinds.digests import assert_same
 from tests.kinds.hops import PlainHop, plain_hops, sample_all
+from tests.laws.test_golden_bits import HELD, NARROW, measure
 
 NUM_NODES = 2000
 
@@ -70,6 +78,52 @@ def test_trees_of_a_mini_batch_are_not_those_of_the_one_before() -> None:
     for trees, wanted in ((None, expected), (seeds + 100, in_trees)) * 3:
         assert picked(trees) == wanted
     assert expected != in_trees
+
+
+BOUND = {"indptr", "sources", "types", "sums", "ranked", "ranked_sums", "node_map", "no_nodes", "scratch index"}
+"""Blocks of arrays that are not the program's."""
+KEPT = {"rows.first_ids", "relations.sources", "relations.destinations", "relations.order", "scratch table.slots"}
+FIRST_KEPT = {"relations.edge_starts", "relations.indptr_ends"}
+
+
+def spoil(arrays: HopArrays, value: int) -> set[str]:
+    """Fill all arrays of an idle program that may have any values with a byte; return their names."""
+    filled = set()
+    scratch = {f"scratch {name}": block for name, block in arrays.scratch.items()}
+    for owner, given in {**vars(arrays), **scratch}.items():
+        for part in given if isinstance(given, list) else [given]:
+            own = part.arrays if isinstance(part, Block) else {"": part} if isinstance(part, np.ndarray) else {}
+            for name, array in own.items() if owner not in BOUND else ():
+                full_name = f"{owner}.{name}".rstrip(".")
+                if full_name in KEPT or not array.size:
+                    continue
+                content = array.reshape(-1)
+                content = content[:1] if full_name == "scratch gathered.cursor" else content[full_name in FIRST_KEPT :]
+                content.view(np.uint8)[:] = value
+                filled.add(full_name)
+    return filled
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(INTERPRETED, reason="blocks then have the arrays of the caller")
+def test_idle_programs_carry_nothing_from_one_mini_batch_into_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays are filled with large numbers, positive and negative in turn, except those that their docstring lists."""
+    spoilt, held, acquire = list[set[str]](), json.loads(HELD.read_text()), ProgramPool.acquire
+
+    def acquire_spoilt(pool: ProgramPool, recipe: Recipe) -> HopProgram:
+        program = acquire(pool, recipe)
+        spoilt.append(spoil(program.arrays, (0x01, 0xA5)[len(spoilt) % 2]))
+        return program
+
+    trees = ops.PreparedHops(ops.Graph.checked(*random_graph()), [torch.tensor([3])] * 2, ops.Drawing(rows="tree"))
+    joined = trees.sample([torch.arange(200)], [1, 2], joined=True)
+    monkeypatch.setattr(ProgramPool, "acquire", acquire_spoilt)
+    for _ in range(2):
+        assert_same(trees.sample([torch.arange(200)], [1, 2], joined=True), joined)
+    for name, bits in held.items():
+        assert name in NARROW or measure(name, num_workers=0) == bits, name
+    examples = {"moments.limits", "table.keys", "picks.types", "scratch buckets.counts", "scratch queue.runs"}
+    assert examples <= set().union(*spoilt)
 
 
 def test_positions_beyond_32_bits(disk_path: Path) -> None:

@@ -39,7 +39,12 @@ class InitialCapacity(NamedTuple):
 
 
 class HopArrays:
-    """The arrays for mini-batches of a recipe, one mini-batch at a time."""
+    """The arrays for mini-batches of a recipe, one mini-batch at a time.
+
+    Between mini-batches, they may have any values, except these: the arrays of the graph, including `first_ids` of
+    `rows` and the edge types of `relations`; the first values of `edge_starts` and `indptr_ends`, which are 0; the
+    slots of the table of picks, which are -1; and the end of the block in `cursor`, which is 0.
+    """
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
