@@ -36,7 +36,7 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
 
     Args:
         pipe: A pipeline whose first mini-batch is computed, so that only its kernels are compiled, which takes a few
-            seconds. None compiles all kernels, which takes some two minutes.
+            seconds. None compiles all kernels, which takes some two minutes; with NUMBA_DISABLE_JIT=1, it does nothing.
 
     Returns:
         The kernels that this process had not used before, with the dtypes of their arguments, the seconds that each
@@ -49,10 +49,13 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
         >>> import graphfeed as gf
         >>> slowest = max(gf.warm_up(), key=lambda kernel: kernel.seconds)  # doctest: +SKIP
     """
-    if pipe is None:
-        kernels = load_kernels("cpu", "compiler.build").all_kernels()
-        return reported(partial(kernel.code, dtypes) for kernel, dtypes in kernels)
-    return reported([lambda: next(iter(pipe), None)])
+    if pipe is not None:
+        return reported([lambda: next(iter(pipe), None)])
+    if load_kernels("cpu", "jit").INTERPRETED:
+        sys.stderr.write("graphfeed: NUMBA_DISABLE_JIT is set, so kernels run as Python, and none is compiled\n")
+        return ()
+    kernels = load_kernels("cpu", "compiler.build").all_kernels()
+    return reported(partial(kernel.code, dtypes) for kernel, dtypes in kernels)
 
 
 def reported(tasks: Iterable[Callable[[], object]]) -> tuple[KernelLoad, ...]:

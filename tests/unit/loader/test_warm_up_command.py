@@ -169,3 +169,10 @@ def test_a_kind_that_is_none_is_named_before_anything_is_compiled(capsys: pytest
             "graphfeed warm-up: --for must be a list of uniform, weighted, labor, negatives, in-time, typed, "
             f"typed-weighted, typed-labor, typed-in-time, but has {wrong!r}\n"
         )
+
+
+@pytest.mark.slow
+def test_kernels_that_run_as_python_are_not_compiled() -> None:
+    done = run("-m", "graphfeed", "warm-up", NUMBA_DISABLE_JIT="1")
+    said = "graphfeed: NUMBA_DISABLE_JIT is set, so kernels run as Python, and none is compiled\n"
+    assert (done.returncode, done.stderr) == (0, said)
