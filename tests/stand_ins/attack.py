@@ -212,12 +212,16 @@ def attack(name: str, examples: int, record: Path) -> list[str]:
 
 
 def attack_all(names: Sequence[str], examples: int, record: Path) -> list[str]:
-    """Attack operations in a process that is there for it, with little memory; return what is wrong."""
+    """Attack operations in a process that is there for it, each with little memory; return what is wrong."""
     faulthandler.enable()
     torch.set_num_threads(1)
-    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY_BYTES, taken + MEMORY_BYTES))
-    return [fault for name in names for fault in attack(name, examples, record)]
+    found = []
+    for name in names:
+        # Of each operation, because threads and programs that earlier ones leave have memory, too.
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        found += attack(name, examples, record)
+    return found
 
 
 if __name__ == "__main__":
