@@ -351,6 +351,15 @@ def cpu_cached_feature(
 
 
 @overload
+def cpu_cached_feature(  # type: ignore[overload-overlap]
+    fallback_features: Mapping[Name, EncodedFeature],
+    max_cache_size_in_bytes: int,
+    policy: str | None = None,
+    pin_memory: bool = False,
+) -> dict[Name, EncodedFeature]: ...
+
+
+@overload
 def cpu_cached_feature(
     fallback_features: Mapping[Name, Feature],
     max_cache_size_in_bytes: int,

@@ -230,6 +230,12 @@ def gpu_cached_feature(
 
 
 @overload
+def gpu_cached_feature(  # type: ignore[overload-overlap]
+    fallback_features: Mapping[Name, EncodedFeature], max_cache_size_in_bytes: int, device: torch.device | str = "cuda"
+) -> dict[Name, EncodedFeature]: ...
+
+
+@overload
 def gpu_cached_feature(
     fallback_features: Mapping[Name, Feature], max_cache_size_in_bytes: int, device: torch.device | str = "cuda"
 ) -> dict[Name, GPUCachedFeature]: ...

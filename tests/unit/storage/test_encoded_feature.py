@@ -2,7 +2,7 @@ import math
 import pickle
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 
 import numpy as np
 import pytest
@@ -171,6 +171,9 @@ def test_codes_in_a_file_in_a_cache_and_in_shared_memory_give_the_same_rows(bits
         assert_same(cached.read(ids), wanted)
         *_, last = cached.read_async(ids)
         assert_same(last.wait(), wanted)
+    features = {"x": feature, "y": feature}
+    shared = assert_type(cpu_cached_feature(features, 2000), dict[str, EncodedFeature])
+    assert_same(shared["x"].read(ids), wanted)
     ((_, cache),) = cached.list_caches()
     assert 0 < cache.misses < 400
     if bits != torch.bfloat16:  # NumPy has none
