@@ -15,7 +15,6 @@ from graphfeed.ops.backend import (
     as_types,
     check_device,
     is_gpu,
-    is_plain_memory,
     is_readable,
     kernels,
     load_kernels,
@@ -33,6 +32,7 @@ from graphfeed.ops.keys import (
     minibatch_key,
     seed,
 )
+from graphfeed.ops.memory.buffers import is_plain_memory
 from graphfeed.ops.memory.pinned import max_uva_threads, pin_in_place, set_max_uva_threads
 from graphfeed.ops.random import MASK, draw, fold
 from graphfeed.ops.rows import *

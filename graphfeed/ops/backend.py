@@ -6,6 +6,7 @@ from types import ModuleType
 
 import torch
 
+from graphfeed.ops.memory.buffers import is_plain_memory
 from graphfeed.ops.memory.pinned import is_page_locked
 from graphfeed.ops.process import install_hint
 
@@ -105,11 +106,6 @@ def is_readable(tensor: torch.Tensor, device: torch.device) -> bool:
     if tensor.device == device or tensor.numel() == 0:
         return True
     return is_page_locked(tensor)
-
-
-def is_plain_memory(tensor: torch.Tensor) -> bool:
-    """Return whether the bytes of a tensor are its values in order, so that kernels can read it without a copy."""
-    return tensor.numel() == 0 or (tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg())
 
 
 def as_int64(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

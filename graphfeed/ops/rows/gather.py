@@ -7,11 +7,11 @@ from math import prod
 import torch
 
 from graphfeed.ops.arguments import ID_DTYPES, bounds, check_bounds, check_ids, check_tensors, check_vector
-from graphfeed.ops.backend import as_int64, is_plain_memory, kernels
+from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.cpu.jit import dtype_name
 from graphfeed.ops.cpu.rows import gather as on_cpu
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.memory.buffers import flat_bytes
+from graphfeed.ops.memory.buffers import flat_bytes, is_plain_memory
 
 TOGETHER_BYTES = 1 << 18
 """More rows than this get a block for each tensor: a program that keeps one, such as the labels, keeps its block."""
