@@ -185,7 +185,9 @@ class LaunchTable:
         blocks = [torch.empty(size, dtype=torch.uint8, device=self.device) for size in self.sizes]
         self.start([*blocks, *given], keys, stream.cuda_stream)
         found = [
-            part for dtype, first, end, rooms in self.parts for part in blocks[0][first:end].view(dtype).split(rooms)
+            part
+            for dtype, first, end, rooms in self.parts
+            for part in blocks[0][first:end].view(dtype).split_with_sizes(rooms)
         ]
         # With `data`, autograd doesn't count an in-place change of one result as a change of all.
         return [found[place].data for place in self.order]

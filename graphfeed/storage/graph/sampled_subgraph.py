@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, overload
 
 import torch
@@ -239,6 +240,9 @@ def exclude_from_each(layers: Sequence[Layer], edges: ByType, ids: ByType | None
     return [layer._without(own) for layer, own in zip(layers, found, strict=True)]
 
 
+known_ends = lru_cache(maxsize=4096)(ends_of)
+
+
 def mark_sampled(
     cscs: Mapping[Any, CSCFormatBase], rows: Mapping[Any, torch.Tensor], num_nodes: Mapping[Any, int]
 ) -> None:
@@ -250,4 +254,4 @@ def mark_sampled(
     for edge_type, csc in cscs.items():
         if not csc.indices.is_cpu:
             note("ends at", csc.indptr, csc.indices.numel())
-            mark_below(csc.indices, rows[ends_of(edge_type)[0]].numel())
+            mark_below(csc.indices, rows[known_ends(edge_type)[0]].numel())

@@ -209,5 +209,5 @@ def test_a_minibatch_costs_few_calls_and_little_memory(cuda: Cuda) -> None:
     # The launches of both hops in one call; then the ids of their edges, and the rows.
     assert counts == {"calls of the driver": 4 * 4, "allocations": 4 * 5}
     assert events == 4 * 3
-    assert calls["call"] <= 4 * 275
-    assert calls["c_call"] <= 4 * 520
+    assert calls["call"] <= 4 * 245
+    assert calls["c_call"] <= 4 * 460

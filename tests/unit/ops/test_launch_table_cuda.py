@@ -151,7 +151,7 @@ def test_repeated_launches_sample_in_time(cuda: Cuda, name: str, pins: bool) -> 
         there = graph()
         there = there.pin_memory_() if pins else there.to(device_of(cuda))
         assert [sample_at(there, number, cuda.put) for number in range(8)] == expected
-        assert [hasattr(own, "repeat") for own in recorded(there)] == [True] * 2 * (name != "a window")
+        assert [hasattr(own, "repeat") for own in recorded(there)] == [True] * 2
 
 
 @pytest.fixture

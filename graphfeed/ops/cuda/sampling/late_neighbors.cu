@@ -22,9 +22,9 @@ extern "C" __global__ void count_late_neighbors(
         Segment whole = open_column(graph, columns.nodes[column]);
         while (next_segment(graph, whole)) {
             Segment own = late_part(graph, range, column, whole);
-            i64 eligible = 0, late = 0;
+            i64 eligible = 0, late = 0, first = range.first(column);
             for (i64 edge = own.low + team.rank(); edge < own.high; edge += team.size()) {
-                if (earliest[edge] < range.firsts[column]) continue;
+                if (earliest[edge] < first) continue;
                 late++;
                 eligible += weight_of(graph.cumulative, own, edge) > 0;
             }
@@ -46,22 +46,22 @@ extern "C" __global__ void gather_late_neighbors(
     RankPositions position_of = {nullptr, order};
     auto walk = [&](i64 column) { return degree_of(graph.indptr, columns.nodes[column]); };
     each_column_by_warp(columns.count(), walk, [&](auto team, i64 column) {
-        i64 at = offsets[column], total = 0;
+        i64 at = offsets[column], total = 0, first = range.first(column);
         Segment whole = open_column(graph, columns.nodes[column]);
         while (next_segment(graph, whole)) {
             Segment own = late_part(graph, range, column, whole);
             Piece piece = piece_of(team, own.low, own.high);
             i64 number = 0, sum = 0, late = 0, weight = 0;
             for (i64 edge = piece.low + team.lane_of_part(); edge < piece.high; edge += WARP_SIZE) {
-                if (earliest[edge] < range.firsts[column]) continue;
+                if (earliest[edge] < first) continue;
                 late++;
                 weight += graph.cumulative ? weight_of(graph.cumulative, own, edge) : 0;
             }
             late = team.total(late, number), weight = team.total(weight, sum);
             number += at, sum += total;
-            for (i64 first = piece.low; first < piece.high; first += WARP_SIZE) {
-                i64 edge = first + lane();
-                bool is_late = edge < piece.high && earliest[edge] >= range.firsts[column];
+            for (i64 low = piece.low; low < piece.high; low += WARP_SIZE) {
+                i64 edge = low + lane();
+                bool is_late = edge < piece.high && earliest[edge] >= first;
                 unsigned all = team.vote(is_late);
                 if (graph.cumulative) sum += team.sum_up_to(is_late ? weight_of(graph.cumulative, own, edge) : 0);
                 if (is_late) {

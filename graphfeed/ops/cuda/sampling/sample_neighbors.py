@@ -1,6 +1,6 @@
 """Kernels of one hop, including LABOR: count the picks of each column, and write their positions.
 
-A graph without times is a `TemporalGraph` with empty times. A window is given as the first time inside it.
+A graph without times is a `TemporalGraph` with empty times.
 """
 
 import torch

@@ -5,8 +5,14 @@
 
 struct TimeRange {
     const i64 *times;   // null: all edges are before any time
-    const i64 *firsts;  // null: no windows
+    const i64 *windows;  // null: no windows
     const i64 *limits;
+    // The first time inside the window of a column, `limit - window + 1`. A window of 0 is empty.
+    __device__ i64 first(i64 column) const {
+        i64 window = windows[column], limit = limits[column];
+        i64 first = (i64)((u64)limit - (u64)(window - (window > 0)));
+        return first > limit ? ALWAYS : first;
+    }
 };
 
 // The first position in low .. high - 1 whose value, in ascending order, is not below the bound; high if there is none.
@@ -24,7 +30,7 @@ __device__ inline Segment eligible_part(const Graph &graph, const TimeRange &ran
     Segment own = whole;
     if (!range.times) return own;
     own.high = first_from(range.times, own.low, own.high, range.limits[column]);
-    if (range.firsts) own.low = first_from(range.times, own.low, own.high, range.firsts[column]);
+    if (range.windows) own.low = first_from(range.times, own.low, own.high, range.first(column));
     return own;
 }
 

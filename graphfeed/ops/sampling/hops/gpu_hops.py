@@ -133,8 +133,8 @@ def hops_on_gpu(  # noqa: PLR0913 - what a request has, and how it is served
     """Implement `sample_hops` on a GPU. With `ahead`, don't wait; return a function that does and returns the hops.
 
     The launches of the second mini-batch of a kind, such as all those with as many seeds, are recorded in `known`, and
-    repeated for the next ones, which take a third of the CPU's time. Temporal sampling with windows is not recorded,
-    and neither are hops without a bound, and arrays of pinned graphs that are read in the order of memory.
+    repeated for the next ones, which take a third of the CPU's time. Not recorded are second times with windows, hops
+    without a bound, and arrays of pinned graphs that are read in the order of memory.
     """
     counts = [part.numel() for part in seeds]
     given = torch.cat(list(seeds)) if sum(count > 0 for count in counts) > 1 else max(seeds, key=len).contiguous()
@@ -143,9 +143,11 @@ def hops_on_gpu(  # noqa: PLR0913 - what a request has, and how it is served
     if moments is not None:
         times, windows = moments
         moments = SeedTimes(times.contiguous(), None if windows is None else windows.contiguous())
-        read_by.append(moments.times)
-    if bound is bound_edges and (moments is None or moments.windows is None):
-        kind = (*counts, is_clean, drawing, given.device, current_limits().uva_threads)
+        read_by += [part for part in moments if part is not None]
+    # The number of edges whose second times are in a window is read.
+    is_counted = len(read_by) > 2 and graph.by_column is not None and graph.by_column.earliest is not None
+    if bound is bound_edges and not is_counted:
+        kind = (*counts, is_clean, len(read_by), drawing, given.device, current_limits().uva_threads)
     launches, stream = known.get(kind), torch.cuda.current_stream(given.device)
     if isinstance(launches, HopLaunches):
         tables, readers = launches.tables, launches.readers
@@ -240,7 +242,7 @@ def launch_hops(
         else:
             times, windows = moments
             own_times = buffers.empty(size, times, given.device)
-            moments = SeedTimes(own_times, None if windows is None else windows.new_empty(size))
+            moments = SeedTimes(own_times, None if windows is None else buffers.empty(size, windows, given.device))
             module.append_rows(hop, indices, graph.edge_times, picks, rows, local, moments, hop_types)
     return tables, written
 

@@ -14,7 +14,7 @@ from graphfeed.ops.random import MASK
 from graphfeed.ops.sampling.graph import Graph
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, Method, RowKind, SeedTimes, recipe_of
-from graphfeed.ops.sampling.time_order import TimeOrder, earliest_times
+from graphfeed.ops.sampling.time_order import TimeOrder
 
 MOST_REPEATED = (1 << 31) - 1
 """The largest fan-out with replacement. Numbers of edges computed from it don't overflow."""
@@ -210,8 +210,7 @@ def pick_on_gpu(columns: HopColumns, hop: OneHop) -> Picks:
     module = kernels("sampling.sample_neighbors", seeds)
     if hop.moments is not None:
         times, windows = hop.moments
-        # Kernels compare with the first time inside each window.
-        moments = SeedTimes(times.contiguous(), NOTHING if windows is None else earliest_times(times, windows))
+        moments = SeedTimes(times.contiguous(), NOTHING if windows is None else windows.contiguous())
     trees = None if hop.trees is None else hop.trees.contiguous()
     wanted = hop._replace(seeds=seeds, fanouts=hop.fanouts.to("cpu", torch.int64), moments=moments, trees=trees)
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
