@@ -137,7 +137,7 @@ class StreamPrefetch(Datapipe, one_to_one=True, inserted=True, seeded=False):
                     yield minibatch
                     # Waiting for a non-blocking event would keep a core busy.
                     step = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-                    reader = torch.cuda.current_stream(device)
+                    reader = torch.cuda.current_stream(device.index)  # torch parses numbers faster
                     used.append(reader.record_event(step))
         finally:
             # The garbage collector may run this in a thread with another current stream.

@@ -20,7 +20,7 @@ SPARSE_PARTS = {
     torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
 }
 """Methods that return the dense tensors of a sparse tensor, by its layout."""
-OWN_TYPES = {MiniBatch, SampledSubgraph, CSCFormatBase}
+CONTAINERS = {dict, MiniBatch, SampledSubgraph, CSCFormatBase}
 """Types without `record_stream`, for which asking takes long."""
 SIDE_STREAMS: dict[tuple[torch.device, str], torch.cuda.Stream] = {}
 
@@ -51,12 +51,13 @@ def parts_on_streams(value: Any) -> list[Any]:
     """Return all parts of a value that have `record_stream`, without duplicates."""
     parts: list[Any] = []
     memory = {0}
-    seen: dict[int, Any] = {}
+    seen: dict[int, bool] = {}
     waiting = [value]
-    for part in waiting:  # to which the loop appends
+    for part in waiting:  # to which the loop appends, and which keeps parts alive, so that their ids are unique
         if part is None:
             continue
-        if isinstance(part, torch.Tensor):
+        kind = type(part)
+        if kind is torch.Tensor or (kind not in CONTAINERS and isinstance(part, torch.Tensor)):
             if part.layout in SPARSE_PARTS:
                 waiting.extend(getattr(part, name)() for name in SPARSE_PARTS[part.layout])
                 continue
@@ -69,11 +70,9 @@ def parts_on_streams(value: Any) -> list[Any]:
                 memory.add(address)
                 parts.append(part)
         elif (number := id(part)) not in seen:
-            seen[number] = part  # Kept alive: after an object is freed, another one may have its id.
-            if type(part) in OWN_TYPES:
-                waiting.extend(vars(part).values())
-            elif type(part) is dict:
-                waiting.extend(part.values())
+            seen[number] = True
+            if kind in CONTAINERS:
+                waiting.extend((part if kind is dict else vars(part)).values())
             # An object of another library, such as a graph of DGL or data of PyG.
             elif callable(getattr(part, "record_stream", None)):
                 parts.append(part)

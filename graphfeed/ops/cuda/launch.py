@@ -45,14 +45,13 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
     values: list[int] = []
     device, over_the_bus = None, dict[int, torch.Tensor]()
     for has_width, part in zip(with_width, arguments, strict=True):
-        if type(part) is int:
-            values.append(part)
-        elif isinstance(part, torch.Tensor) and part.is_cpu and part.numel():
+        is_tensor = isinstance(part, torch.Tensor)
+        if is_tensor and part.is_cpu and part.numel():
             over_the_bus[len(values)] = part
             values.append(0)  # until it can't be unlocked
         else:
-            values.append(as_argument(part))
-            if isinstance(part, torch.Tensor) and not part.is_cpu:
+            values.append(part if type(part) is int else as_argument(part))
+            if is_tensor and not part.is_cpu:
                 device = part.device
         if has_width:
             values.append(0 if part is None else part.itemsize)
@@ -118,7 +117,7 @@ def on_device(device: torch.device) -> AbstractContextManager[object]:
 def start_driver(function: Any, blocks: int, packed: Any, device: torch.device) -> None:
     """Launch a CuPy kernel on the current stream, with packed arguments."""
     call = array("Q", [function.ptr, blocks, ctypes.addressof(packed) + 8 * (len(packed) - 5)])
-    start_all([*[0] * 6, *call.buffer_info()], device, torch.cuda.current_stream(device).cuda_stream)
+    start_all([*[0] * 6, *call.buffer_info()], device, torch.cuda.current_stream(device.index).cuda_stream)
 
 
 def start_all(table: Sequence[int], device: torch.device, stream: int) -> None:

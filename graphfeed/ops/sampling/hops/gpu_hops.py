@@ -148,7 +148,7 @@ def hops_on_gpu(  # noqa: PLR0913 - what a request has, and how it is served
     is_counted = len(read_by) > 2 and graph.by_column is not None and graph.by_column.earliest is not None
     if bound is bound_edges and not is_counted:
         kind = (*counts, is_clean, len(read_by), drawing, given.device, current_limits().uva_threads)
-    launches, stream = known.get(kind), torch.cuda.current_stream(given.device)
+    launches, stream = known.get(kind), torch.cuda.current_stream(given.device.index)
     if isinstance(launches, HopLaunches):
         tables, readers = launches.tables, launches.readers
         table, written = launches.repeat(read_by, wanted, stream)
