@@ -4,7 +4,7 @@ import copy
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import field
 from typing import Any
 
@@ -127,7 +127,9 @@ class StreamPrefetch(Datapipe, one_to_one=True, inserted=True, seeded=False):
         side.wait_stream(reader)
         used: deque[torch.cuda.Event] = deque()
         try:
-            with pinning_for(self.datapipe), closing(self.ahead(run, device, side)) as ahead:
+            # Results that a stage would pin later are written to pinned memory.
+            pinning = POOL.pinning() if find(self.datapipe, Pin) else nullcontext()
+            with pinning, closing(self.ahead(run, device, side)) as ahead:
                 for minibatch, event in ahead:
                     if len(used) > self.buffer_size:
                         step = used.popleft()
@@ -156,11 +158,6 @@ class StreamPrefetch(Datapipe, one_to_one=True, inserted=True, seeded=False):
 
     def __len__(self) -> int:
         return length(self.datapipe)
-
-
-def pinning_for(datapipe: Datapipe) -> AbstractContextManager[None]:
-    """Return a context in which results of operations are pinned at once if a stage would pin them later."""
-    return POOL.pinning() if find(datapipe, Pin) else nullcontext()
 
 
 class Pin(Transform, runs_in=Placement.MAIN, keeps_values=True, inserted=True, seeded=False):

@@ -5,7 +5,6 @@ allocator knows the stream that uses a block.
 """
 
 import ctypes
-import struct
 from array import array
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,6 +17,7 @@ import torch
 from graphfeed.ops.cpu.issue_launches import issue_launches
 from graphfeed.ops.cuda.source import INTS, device_code, file_of_kernel, parameters_of
 from graphfeed.ops.memory import buffers, pinned
+from graphfeed.ops.random import MASK
 
 THREADS = 256
 """Threads per block: eight warps, so that any device can run several blocks at once."""
@@ -41,7 +41,7 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
     """
     if size == 0:
         return
-    with_width, form, make = FORMS.get(kernel) or form_of(kernel)
+    with_width = widths_of(kernel)
     values: list[int] = []
     device, over_the_bus = None, dict[int, torch.Tensor]()
     for has_width, part in zip(with_width, arguments, strict=True):
@@ -63,7 +63,7 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
     with on_device(device), reading(over_the_bus.values(), device) if over_the_bus else NOTHING:
         for place, part in over_the_bus.items():
             values[place] = as_argument(part)
-        start_driver(function_of(device.index, kernel), blocks, pack(form, make, values), device)
+        start_driver(function_of(device.index, kernel), blocks, pack(values), device)
     recorder = buffers.RECORDER.get()
     if recorder is not None:
         recorder.note(function_of(device.index, kernel), blocks, values, with_width, arguments)
@@ -89,22 +89,18 @@ def reading(parts: Collection[torch.Tensor], device: torch.device) -> Iterator[N
             part.view(-1)[:1].to(device, non_blocking=True)
 
 
-FORMS: dict[str, tuple[list[bool], struct.Struct, Any]] = {}
-"""For each kernel, which of its arguments are arrays with a width, and the format and type of packed arguments."""
+@cache
+def widths_of(kernel: str) -> list[bool]:
+    """Return which arguments of a kernel are arrays with a width."""
+    return [part.kind in INTS for part in parameters_of(device_code(file_of_kernel()[kernel]))[kernel]]
 
 
-def form_of(kernel: str) -> tuple[list[bool], struct.Struct, Any]:
-    own = parameters_of(device_code(file_of_kernel()[kernel]))[kernel]
-    packed = "".join("Qq" if part.kind in INTS else "q" if part.kind == "i64" else "Q" for part in own)
-    form = struct.Struct(f"{packed}6Q")
-    return FORMS.setdefault(kernel, ([part.kind in INTS for part in own], form, ctypes.c_uint64 * (len(packed) + 6)))
-
-
-def pack(form: struct.Struct, make: Any, values: list[int]) -> Any:
+def pack(values: list[int]) -> "array[int]":
     """Pack the words of arguments, followed by their size and the driver's description of both."""
-    packed, size = make(), 8 * len(values)
-    first = ctypes.addressof(packed)
-    form.pack_into(packed, 0, *values, size, BUFFER_POINTER, first, BUFFER_SIZE, first + size, 0)
+    end, words = len(values), [value & MASK for value in values]
+    packed = array("Q", [*words, 8 * end, BUFFER_POINTER, 0, BUFFER_SIZE, 0, 0])
+    first, _ = packed.buffer_info()
+    packed[end + 2], packed[end + 4] = first, first + 8 * end
     return packed
 
 
@@ -114,9 +110,10 @@ def on_device(device: torch.device) -> AbstractContextManager[object]:
     return NOTHING if device.index == torch.cuda.current_device() else torch.cuda.device(device)
 
 
-def start_driver(function: Any, blocks: int, packed: Any, device: torch.device) -> None:
+def start_driver(function: Any, blocks: int, packed: "array[int]", device: torch.device) -> None:
     """Launch a CuPy kernel on the current stream, with packed arguments."""
-    call = array("Q", [function.ptr, blocks, ctypes.addressof(packed) + 8 * (len(packed) - 5)])
+    first, size = packed.buffer_info()
+    call = array("Q", [function.ptr, blocks, first + 8 * (size - 5)])
     start_all([*[0] * 6, *call.buffer_info()], device, torch.cuda.current_stream(device.index).cuda_stream)
 
 
