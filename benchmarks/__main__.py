@@ -25,6 +25,7 @@ from benchmarks import (
     pyg,
     sampling,
     small_calls,
+    trained_on_disk,
     training,
     typed,
     walks,
@@ -58,6 +59,7 @@ REPORTS = {
     "pyg": pyg.report,
     "scale": loader.report_threads,
     "small_calls": small_calls.report,
+    "trained_on_disk": trained_on_disk.report,
     "training": training.report,
     "typed": typed.report,
     "walks": walks.report,
@@ -70,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("what", choices=REPORTS)
     parser.add_argument("--quick", action="store_true", help="a small graph: seconds, no meaning")
     parser.add_argument("--large", action="store_true", help="cache: a file of 8 GB, removed at the end")
-    parser.add_argument("--scale", type=float, help="larger_than_memory: times 16 million nodes (1, or 0.001 if quick)")
+    parser.add_argument("--scale", type=float, help="larger_than_memory, trained_on_disk: times 16 (8) million rows")
     parser.add_argument("--threads", type=numbers, default=(), help="scale: 1,2,4 and so on, up to the number of cores")
     parser.add_argument("--repeats", type=int, help="rounds (30, or 3 with --quick)")
     parser.add_argument(

@@ -269,6 +269,7 @@ def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "peers",
         "pyg",
         "scale",
+        "trained_on_disk",
         "typed",
         "walks",
     ],
