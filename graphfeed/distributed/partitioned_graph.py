@@ -159,6 +159,14 @@ class PartitionedGraph(SamplingGraph):
         sample_joined = super().sample_joined if whole is None else whole.sample_joined
         return sample_joined(seeds, request, keys)
 
+    def sample_each_joined(
+        self, seeds: Sequence[Seeds], request: SamplingRequest, draws: Sequence[Sequence[Draws]]
+    ) -> list[JoinedHops]:
+        """Sample and join all hops of several mini-batches; see `SamplingGraph.sample_each_joined`."""
+        whole = self._whole()
+        sample = super().sample_each_joined if whole is None else whole.sample_each_joined
+        return sample(seeds, request, draws)
+
     def way(self, request: SamplingRequest, *, on_cpu: bool = True) -> Way:
         """Return how a request is served: a single part is sampled as the whole graph, several hop by hop."""
         if self.part.book.num_parts == 1:

@@ -1,8 +1,8 @@
 """Rules for windows: hops on other ranks, and rows on disk or on other ranks, are read for several mini-batches."""
 
-from typing import Any
+from typing import Any, cast
 
-from graphfeed.datapipes import Datapipe, Transform
+from graphfeed.datapipes import Datapipe, Shardable, Transform
 from graphfeed.datapipes.pipeline import Placement, traverse
 from graphfeed.loader.placement_rules import placement_of
 from graphfeed.loader.rules import OUTER_WAIT_FACTOR, LoaderOptions, device_of, fetches_ahead
@@ -28,8 +28,20 @@ def window_bytes_of(stage: Any) -> float | None:
     return found
 
 
+def may_run_ahead(pipe: Datapipe) -> bool:
+    """Return whether a stage and those before it may run ahead of a loop, even without workers.
+
+    They have no function or class of the user that could depend on what the loop does, and each mini-batch is known by
+    its index, so that none is awaited.
+    """
+    traits = pipe.traits
+    if traits.seeded or traits.awaits_steps or traits.runs_in is not Placement.AUTO:
+        return False
+    return isinstance(pipe, Shardable) or (not traits.own_loop and all(map(may_run_ahead, pipe.inputs)))
+
+
 def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Several mini-batches are sampled together: one request to a rank serves all of them."""
+    """Several mini-batches are sampled together: one request to a rank, or one call in memory, serves all of them."""
     # Worker processes and servers sample one mini-batch at a time.
     in_processes = options.num_workers > 0 and not options.in_threads
     if options.window == 0 or options.servers or in_processes:
@@ -40,6 +52,10 @@ def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
             return stage.datapipe  # no stage remains for workers
         window_bytes = window_bytes_of(stage)
         if window_bytes is None:
+            return stage
+        # In memory, it saves Python calls. Workers would have to be sent the mini-batches.
+        in_memory = cast("Any", stage).graph.way(cast("Any", stage).request).at_once
+        if in_memory and (options.num_workers > 0 or not all(map(may_run_ahead, stage.inputs))):
             return stage
         window = min(options.window or MOST_SAMPLED, MOST_SAMPLED)
         if options.memory.limit:

@@ -237,6 +237,7 @@ def expected_answers(problem: Problem, starts: torch.dtype, ids: torch.dtype) ->
         count = min(len(hops), len(others))
         found["sample_joined"] = join_hops(hops, kinds, trees)
         found["sample"] = [hops[:count], others[:count]]
+        found["sample_each_joined"] = [join_hops(own, kinds, trees) for own in found["sample"]]
     return found
 
 
@@ -258,8 +259,10 @@ def answers_of(graph: gf.SamplingGraph, problem: Problem, wanted: Answers) -> An
         each_seeds, (request, _), each_keys = zip(
             *(each.call(ids, count) for each in (problem, problem.next_one())), strict=True
         )
-        together = graph.sample(each_seeds, request, [draws_of(request, own_keys) for own_keys in each_keys])
-        found["sample"] = [in_lists(layers, own) for layers in together]
+        draws = [draws_of(request, own_keys) for own_keys in each_keys]
+        found["sample"] = [in_lists(layers, own) for layers in graph.sample(each_seeds, request, draws)]
+        joined = graph.sample_each_joined(each_seeds, request, draws)
+        found["sample_each_joined"] = [joined_in_lists(hops, own) for hops in joined]
     return found
 
 

@@ -80,6 +80,8 @@ class FanoutSampler(SubgraphSampler, seeded=False):
     _apart_from_inputs: ClassVar[tuple[str, ...]] = ("request",)
     asks: ClassVar[str] = "sample_hops"
     """Name of the graph's method that samples a mini-batch."""
+    asks_for_window: ClassVar[str] = "sample"
+    """Name of the graph's method that samples several mini-batches."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,7 +148,7 @@ class FanoutSampler(SubgraphSampler, seeded=False):
         found: dict[int, list[SampledSubgraph]] = {}
         with suppress(Exception):
             given, draws = zip(*asked.values(), strict=True)
-            found = dict(zip(asked, self.graph.sample(given, self.request, draws), strict=True))
+            found = dict(zip(asked, getattr(self.graph, self.asks_for_window)(given, self.request, draws), strict=True))
         return [found.get(number) for number in range(len(minibatches))]
 
     def attach_hops(self, minibatch: MiniBatch, pending: list[SampledSubgraph] | None) -> MiniBatch:

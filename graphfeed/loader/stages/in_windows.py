@@ -1,5 +1,6 @@
 """Sampling or reading rows for several mini-batches at once, which saves requests to other ranks and disk reads."""
 
+import operator
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
@@ -40,6 +41,8 @@ sampled while the former is used."""
 GROWTH = 2
 """Maximum size of a window as a multiple of the previous one. The first window has a single mini-batch, so that it is
 ready soon."""
+MEASURED = 8
+"""One in this many mini-batches that were sampled together is measured, which takes as long as attaching its hops."""
 SAMPLES_PART = 4
 """One in this many bytes of the memory for reading ahead is for the samples of waiting mini-batches, not for rows."""
 PARTS = 3
@@ -278,21 +281,39 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
 
     def __iter__(self) -> Iterator[Any]:
         run, observer, sampler = current_run(self), OBSERVER.get(), cast("Any", self.datapipe)
-        threads = ThreadExecutor(self.num_threads, "graphfeed-sample")
+        threads, largest, alone = ThreadExecutor(self.num_threads, "graphfeed-sample"), [1], 0
         try:
-            with closing(self.windows_sampled(run, threads)) as taken:
+            with closing(self.windows_sampled(run, threads, largest)) as taken:
                 for window in taken:
-                    minibatch, pending = window.take()
-                    yield apply_stages([sampler], minibatch, observer, partial(sampler.attach_hops, pending=pending))
+                    minibatch, pending, before = window.take()
+                    # A loop without workers may have edited the graph since.
+                    if pending is None or not all(map(operator.is_, before, self.version())):
+                        result = apply_stages([sampler], minibatch, observer)
+                        if alone % MEASURED == 0:
+                            largest[0] = count_bytes(getattr(result, "sampled_subgraphs", None))
+                        alone += 1
+                    else:
+                        attach = partial(sampler.attach_hops, pending=pending)
+                        result = apply_stages([sampler], minibatch, observer, attach)
+                    yield result
         except CancelledError:
             if not run.cancelled:
                 raise
         finally:
             threads.shutdown(cancel_futures=True)
 
-    def windows_sampled(self, run: RunContext, threads: ThreadExecutor) -> Generator[Window, None, None]:
-        """Yield windows of mini-batches, each with what `sample_window` returned for it."""
-        sampler, arrivals, largest = cast("Any", self.datapipe), Arrivals(run), 1
+    def version(self) -> tuple[object, ...]:
+        """Return the version of a graph in memory, unless windows are sampled in threads while it is used."""
+        return () if self.num_threads else getattr(cast("Any", self.datapipe).graph, "version", ())
+
+    def windows_sampled(
+        self, run: RunContext, threads: ThreadExecutor, largest: list[int]
+    ) -> Generator[Window, None, None]:
+        """Yield windows of mini-batches, each with what `sample_window` returned for it, or None if it is alone.
+
+        `largest` holds the size of the largest mini-batch of the last window, or of the last one that was alone.
+        """
+        sampler, arrivals = cast("Any", self.datapipe), Arrivals(run)
 
         def submit(minibatches: list[Any]) -> Callable[[], Any]:
             future: Future[Any] = Future()
@@ -301,21 +322,24 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
             return partial(run.wait, self, "reader", arrivals.result, future, self.timeout_seconds)
 
         def fits(window: Window) -> bool:
-            return (len(window) + 1) * largest * PARTS <= self.window_bytes
+            return (len(window) + 1) * largest[0] * PARTS <= self.window_bytes
 
         def begin(window: Window) -> Callable[[], object]:
             minibatches = [own for own in window if not isinstance(own, Failure)]
+            if len(minibatches) == 1 and not self.num_threads:
+                # The sampler needs less time for it alone.
+                return partial(finish, window, lambda: [None])
             sample = submit(minibatches) if self.num_threads else partial(sampler.sample_window, minibatches)
             return partial(finish, window, sample)
 
         def finish(window: Window, sample: Callable[[], Sequence[Any]]) -> None:
-            nonlocal largest
-            found = sample()
+            found, version = sample(), self.version()
             if run.cancelled:
                 raise CancelledError
-            largest = max([1, *map(count_bytes, found)])
+            if found and found[-1] is not None:
+                largest[0] = max(map(count_bytes, found[::MEASURED]))
             for number, pending in enumerate(found):
-                window[number] = window[number], pending
+                window[number] = window[number], pending, version
 
         return windows(with_failure(sampler.inputs[0]), self.num_threads, fits, begin, self.window)
 

@@ -96,6 +96,7 @@ class JoinedNeighborSampler(NeighborSampler, seeded=False):
     """
 
     asks = "sample_joined"
+    asks_for_window = "sample_each_joined"
 
 
 class JoinedTemporalSampler(TemporalNeighborSampler, seeded=False):
@@ -105,6 +106,7 @@ class JoinedTemporalSampler(TemporalNeighborSampler, seeded=False):
     """
 
     asks = "sample_joined"
+    asks_for_window = "sample_each_joined"
 
 
 class ToSamplerOutput(Transform, keeps_size=True, seeded=False):

@@ -14,7 +14,7 @@ from graphfeed.storage.graph.by_type import ByType
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
-from graphfeed.storage.graph.sampling.all_hops import sample_all_hops, sample_one_hop
+from graphfeed.storage.graph.sampling.all_hops import WINDOW_BYTES, sample_all_hops, sample_one_hop, sample_window
 from graphfeed.storage.graph.sampling.page_rank import rank_by_hops, rank_in_memory, short_degrees
 from graphfeed.storage.graph.sampling.prepared import record_of
 from graphfeed.storage.graph.sampling.rows import Picked
@@ -233,16 +233,12 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         return sample_one_hop(self, seeds, Hop(request, draws, times=seeds_timestamp, windows=seeds_pre_time_window))[0]
 
     def sample(
-        self,
-        seeds: Sequence[Seeds],
-        request: SamplingRequest,
-        draws: Sequence[Sequence[Draws]],
+        self, seeds: Sequence[Seeds], request: SamplingRequest, draws: Sequence[Sequence[Draws]]
     ) -> list[list[SampledSubgraph]]:
-        """Sample all hops, on the CPU in one call for each mini-batch, which releases the GIL (see `SamplingGraph`)."""
-        on_cpu = all(own.on_cpu for own in seeds)
-        if not self.way(request, on_cpu=on_cpu).at_once:
+        """Sample all hops, on the CPU in one call, which releases the GIL (see `SamplingGraph`)."""
+        if not self.way(request, on_cpu=all(own.on_cpu for own in seeds)).at_once:
             return super().sample(seeds, request, draws)
-        return [sample_all_hops(self, own, request, drawn) for own, drawn in zip(seeds, draws, strict=True)]
+        return sample_window(self, seeds, request, draws)
 
     def can_start(self, request: SamplingRequest) -> bool:
         """Return whether a GPU reads the graph, and samples a request without waiting, except for its sizes."""
@@ -262,20 +258,26 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             return super().sample_joined(seeds, request, keys)
         return sample_all_hops(self, given, request, draws_of(request, keys), joined=True)  # type: ignore[no-any-return]
 
+    def sample_each_joined(
+        self, seeds: Sequence[Seeds], request: SamplingRequest, draws: Sequence[Sequence[Draws]]
+    ) -> list[JoinedHops]:
+        """Sample and join all hops of several mini-batches, on the CPU in a single call (see `SamplingGraph`)."""
+        if all(own.on_cpu for own in seeds) and self.way(request).window_bytes is not None:
+            return sample_window(self, seeds, request, draws, joined=True)
+        return super().sample_each_joined(seeds, request, draws)
+
     def pick(self, nodes: ByType, hop: Hop) -> Picked:
         """Sample one hop, with a method that a subclass has overridden if there is one (see `SamplingGraph`)."""
         return super().pick(nodes, hop) if self.own_method(hop.request) else sample_one_hop(self, nodes, hop)
 
     def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop]) -> list[Picked]:
         """Call `pick` for several mini-batches; unless a subclass overrides it, once for all trees of each."""
-        if self.own_method(hops[0].request):
-            return super().pick_each(nodes, hops)
-        return list(map(self.pick, nodes, hops))
+        return super().pick_each(nodes, hops) if self.own_method(hops[0].request) else list(map(self.pick, nodes, hops))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Record which methods the subclass overrides."""
         super().__init_subclass__(**kwargs)
-        names = "sample_neighbors", "sample_layer_neighbors", "pick", "sample_hops"
+        names = "sample_neighbors", "sample_layer_neighbors", "pick", "sample_hops", "sample_joined"
         cls._own = {name for name in names if getattr(cls, name) is not getattr(FusedCSCSamplingGraph, name)}
 
     def own_method(self, request: SamplingRequest) -> str | None:
@@ -289,7 +291,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         if own is not None:
             return Way(False, f"{type(self).__name__} has its own {own}")
         if on_cpu and self.indices.is_cpu:
-            return Way(True, "the graph is in this process")
+            windows = {"sample_hops", "sample_joined"}.isdisjoint(self._own)
+            return Way(True, "the graph is in this process", WINDOW_BYTES if windows else None)
         timed, typed = request.temporal is not None, self.node_type_to_id is not None
         for is_given, what in (
             (request.disjoint, "disjoint trees"),

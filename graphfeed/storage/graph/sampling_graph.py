@@ -170,6 +170,12 @@ class SamplingGraph(ABC):
         """Sample like `sample_hops`, and return all hops joined, with the edges of each type in the order of hops."""
         return join_hops(self.sample_hops(seeds, request, keys), disjoint=request.disjoint)
 
+    def sample_each_joined(
+        self, seeds: Sequence[Seeds], request: SamplingRequest, draws: Sequence[Sequence[Draws]]
+    ) -> list[JoinedHops]:
+        """Sample several mini-batches like `sample`, and return all hops of each joined."""
+        return [join_hops(own, disjoint=request.disjoint) for own in self.sample(seeds, request, draws)]
+
     def sample(
         self,
         seeds: Sequence[Seeds],

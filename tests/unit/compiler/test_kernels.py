@@ -87,6 +87,8 @@ def more_calls() -> dict[str, Call]:
         "by page": Call(sample_by_page, typed.arguments),
         "merge pairs": Call(merged.run, {**merged.arguments, "values": twice, "dtypes": [torch.int64] * 2}),
         "joined": Call(sample_joined, typed.arguments),
+        "window": Call(sample_window, typed.arguments),
+        "joined window": Call(partial(sample_window, joined=True), typed.arguments),
         "LABOR by page": Call(one.run, {**one.arguments, "reads": ReadChoice()}),
         **{f"train_rows by {name}": call_of_rule(name) for name in ("sgd", "rowwise", "adam")},
     }
@@ -106,6 +108,14 @@ def sample_by_page(graph: ops.Graph, seeds: Any, fanouts: Any, keys: Any, drawin
 def sample_joined(graph: ops.Graph, seeds: Any, fanouts: Any, keys: Any, drawing: ops.Drawing) -> list[torch.Tensor]:
     ids, sample = torch.arange(len(graph.indices)), ops.PreparedHops(graph, fanouts, drawing).sample
     return [*sample(seeds, keys, read=ids, joined=True).edges.values()]
+
+
+def sample_window(
+    graph: ops.Graph, seeds: Any, fanouts: Any, keys: Any, drawing: ops.Drawing, joined: bool = False
+) -> Any:
+    prepared = ops.PreparedHops(graph, fanouts, drawing)
+    found = prepared.sample_window([seeds, seeds], [keys, keys[::-1]], [None, None], joined=joined)
+    return [[*own.edges.values()] for own in found] if joined else found
 
 
 @limits(index_degree=3, index_share=1)

@@ -52,7 +52,13 @@ def behind_a_copy(feature: gf.Feature, device: str) -> Any:
 
 def windows(pipe: gf.Datapipe, **options: Any) -> list[Any]:
     running = gf.DataLoader(pipe, **options).plan.running
-    return [*find(running, ReadAhead), *find(running, SampleTogether)]
+    together = find(running, SampleTogether)
+    # Graphs in memory are sampled together, too.
+    return [*find(running, ReadAhead), *(stage for stage in together if not way_of(stage.datapipe).at_once)]
+
+
+def way_of(sampler: Any) -> Way:
+    return sampler.graph.way(sampler.request)  # type: ignore[no-any-return]
 
 
 def test_files_larger_than_the_limit_or_a_third_of_the_free_memory_are_read_in_windows(path: Path) -> None:

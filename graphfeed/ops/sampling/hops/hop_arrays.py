@@ -24,6 +24,8 @@ from graphfeed.ops.sampling.time_order import TimeOrder
 Ints = NDArray[np.int64]
 MOST_KEPT = 1 << 20
 """Arrays of more edges are not kept for the next mini-batch."""
+OF_RESULTS = "rows", "neighbors", "positions", "indptr", "joined"
+"""Arrays of `KeptHops` that belong to the caller once they are filled."""
 nothing = cache(partial(np.empty, 0))
 """Returns the empty array of a dtype."""
 
@@ -69,6 +71,8 @@ class HopArrays:
         self.columns, self.edges = self.new(state.Runs, bounds=kinds + 1), self.new(state.PickBlock)
         self.picks = self.new(state.PickBlock) if recipe.typed else self.edges
         """Without types, picks are written directly to the result."""
+        self.window, self.kept = self.new(state.SeedWindow, places=2), self.new(state.KeptHops, ends=4, needed=4)
+        self.edge_ids = self.new(state.EdgeIds)
         self.scratch: dict[str, Block] = {}
         """Blocks that only some recipes need."""
         self.most_edges = 0
@@ -79,6 +83,7 @@ class HopArrays:
 
     def new(self, kind: Any, ids: torch.dtype | None = None, /, **sizes: Any) -> Block:
         dtypes = {"ids": dtype_name(ids or self.recipe.sources), "types": dtype_name(self.recipe.types or torch.uint8)}
+        dtypes["sent ids"] = "int32" if self.recipe.kept == "int32" else "int64"
         return new_block(kind, dtypes, sizes)
 
     def scratch_for(self, name: str, kind: Any, **sizes: Any) -> Block:
@@ -159,22 +164,57 @@ class HopArrays:
 
         `moments` and `trees` are ordered by node type, like the seeds; windows may be missing. `make` allocates arrays.
         """
-        typed, rows = self.recipe.typed, self.rows.arrays
         counts = [part.size for part in seeds]
-        rows["known"][0] = counts
-        parts = [slice(end - count, end) for count, end in zip(counts, itertools.accumulate(counts), strict=True)]
-        firsts = [0, *itertools.accumulate(map(int.__add__, counts, room.rows))]
-        rows["firsts"][:] = firsts
-        self.make_room(self.nodes, "rows", firsts[-1], make)
-        self.enter(self.nodes, "rows", seeds)
         if self.recipe.drawing.rows == "tree":
             trees = np.arange(sum(counts))
-        self.make_room(self.table, "trees", 0 if trees is None else firsts[-1], make)
+        self.allocate(counts, room, len(moments), make, has_trees=trees is not None)
+        self.rows.arrays["known"][0] = counts
+        parts = [slice(end - count, end) for count, end in zip(counts, itertools.accumulate(counts), strict=True)]
+        self.enter(self.nodes, "rows", seeds)
         if trees is not None:
             self.enter(self.table, "trees", [trees[part] for part in parts])
         for name, values in zip(("times", "windows"), moments, strict=False):
-            self.at_least(self.moments, firsts[-1], name)
             self.enter(self.moments, name, [values[part] for part in parts])
+
+    def open_window(
+        self,
+        minibatches: Sequence[Sequence[NDArray[Any]]],
+        room: InitialCapacity,
+        moments: Sequence[Sequence[Ints]],
+        keys: NDArray[np.uint64],
+    ) -> None:
+        """Copy the seeds and keys of several mini-batches, which have equally many `moments`; allocate their arrays."""
+        counts = np.array([[part.size for part in seeds] for seeds in minibatches])
+        has_trees = self.recipe.drawing.rows == "tree"
+        self.allocate(counts.max(0).tolist(), room, len(moments[0]), buffers.POOL.empty, has_trees=has_trees)
+        window, kept, known = self.window, self.kept, self.rows.arrays["known"]
+        window.arrays["places"][:] = kept.arrays["ends"][:] = 0
+        window.set_array("counts", counts.reshape(-1))
+        window.set_array("seeds", np.concatenate([part for seeds in minibatches for part in seeds]))
+        for name, parts in zip(("times", "windows"), zip(*moments, strict=True), strict=False):
+            window.set_array(name, np.concatenate(parts))
+        window.set_array("keys", keys.reshape(-1))
+        bounds = [known, *map(self.relations.arrays.__getitem__, ("edge_starts", "indptr_starts", "indptr_ends"))]
+        kept.set_array("records", np.empty(len(counts) * sum(own.size for own in bounds), np.int64))
+        for name in OF_RESULTS:
+            kept.set_array(name, nothing(kept.places[name][1]))
+
+    def allocate(
+        self,
+        counts: Sequence[int],
+        room: InitialCapacity,
+        num_moments: int,
+        make: Callable[[int, Any], NDArray[Any]],
+        *,
+        has_trees: bool,
+    ) -> None:
+        """Make room for the most seeds of each node type that a mini-batch has, and for what is sampled from them."""
+        typed = self.recipe.typed
+        firsts = [0, *itertools.accumulate(map(int.__add__, counts, room.rows))]
+        self.rows.arrays["firsts"][:] = firsts
+        self.make_room(self.nodes, "rows", firsts[-1], make)
+        self.make_room(self.table, "trees", firsts[-1] if has_trees else 0, make)
+        self.at_least(self.moments, firsts[-1], *("times", "windows")[:num_moments])
         if self.recipe.by_table:
             most = min(room.edges, sum(room.rows), current_limits().first_table)
             self.open_table(sum(counts) + (min(most, self.most_edges) if self.most_edges else most))
@@ -207,14 +247,14 @@ class HopArrays:
             if part.size:
                 array[first : first + part.size] = part
 
-    def column_starts(self) -> NDArray[Any]:
-        own: NDArray[Any] = self.starts.arrays["indptr"]
-        count = self.relations.arrays["indptr_ends"][-1]
+    def column_starts(self, own: NDArray[Any], count: int) -> NDArray[Any]:
         return own if own.dtype == self.starts_dtype else own[:count].astype(self.starts_dtype)
 
     def release(self, given: bool) -> None:
         """End a mini-batch, whose results were given to the caller or copied."""
         self.most_edges = max(self.most_edges, int(self.relations.arrays["edge_starts"][-1, 0]))
+        if self.kept.arrays["joined"].size or self.recipe.kept:
+            self.kept.arrays.update({name: nothing(self.kept.places[name][1]) for name in OF_RESULTS})
         if not given and self.edges.arrays["positions"].size <= MOST_KEPT:
             return
         # If the caller owns these results now, a pooled program keeps none of them; nor large ones, nor a large table.
@@ -295,6 +335,16 @@ class HopArrays:
 
     def twice(self, count: int) -> int:
         return min(2 * count, int(np.iinfo(self.starts_dtype).max))
+
+    def grow_kept(self) -> None:
+        """Grow the arrays that a window fills, to the size that it needs if all mini-batches are like those so far."""
+        done = int(self.window.arrays["places"][state.NUMBER])
+        count = self.window.arrays["counts"].size // self.recipe.num_node_types
+        needed = self.kept.arrays["needed"]
+        rows, edges, starts, joined = (needed if done == count else needed * (9 * count) // (8 * done)).tolist()
+        sizes = {"rows": rows, "neighbors": edges, "positions": edges, "indptr": starts}
+        for name, size in (sizes if self.recipe.kept == "hops" else {"joined": joined}).items():
+            self.at_least(self.kept, size, name)
 
     def grow_table(self, hop: int) -> None:
         self.open_table(2 * int(self.rows.arrays["known"][hop + 1].sum()))

@@ -22,6 +22,7 @@ from graphfeed.ops.cpu.sampling.passes import (
     state,
     uniform,
     weighted,
+    window,
 )
 from graphfeed.ops.process import ForkLock, current_limits
 from graphfeed.ops.rows.gather_by_page import PAGE_BITS
@@ -47,6 +48,9 @@ class HopProgram:
         self.stops: dict[int, tuple[Callable[[], None], int]] = {}
         """For each pass that may stop: the function to call then, and the pass to continue at."""
         arrays = self.arrays
+        if recipe.kept is not None:
+            given = arrays.window, arrays.rows, arrays.nodes, arrays.moments, arrays.table, arrays.columns
+            self.add(window.open_minibatch, arrays.draws.reshape(-1), *given)
         if recipe.relabelled:
             self.add(columns.check_seed_ranges, arrays.rows, arrays.nodes)
         if recipe.by_table:
@@ -59,6 +63,14 @@ class HopProgram:
                 self.close_hop(hop, count > 1)
         if recipe.merged and not recipe.by_table:
             self.add(columns.mark_rows, len(recipe.fanouts), False, arrays.rows, arrays.nodes, arrays.node_map)
+        if recipe.kept is not None:
+            found = arrays.relations, arrays.starts, arrays.rows, arrays.nodes
+            if recipe.kept == "hops":
+                self.add(window.keep_hops, *found, arrays.edges, arrays.kept, grow=arrays.grow_kept)
+            else:
+                more = arrays.table, arrays.edges, arrays.edge_ids, arrays.kept
+                self.add(layout.write_joined_hops, *found, *more, grow=arrays.grow_kept)
+            self.add(window.record_bounds, arrays.window, arrays.relations, arrays.rows, arrays.kept)
 
     def add(self, kernel: Kernel, *arguments: Any, grow: Callable[[], None] | None = None) -> None:
         """Append a pass. If it stops for lack of space, `grow` is called, and the pass runs again."""

@@ -112,6 +112,8 @@ class Recipe(NamedTuple):
     """Whether nodes are looked up in a hash table: for trees, and if a map of all nodes is too large."""
     by_page: bool
     """Whether the graph is read page by page, in the order of its file."""
+    kept: str | None
+    """For a program that samples several mini-batches: "hops", or the dtype of the ids of edges that are joined."""
 
     @property
     def typed(self) -> bool:
@@ -146,6 +148,7 @@ def recipe_of(
         "relabelled": False,
         "by_table": False,
         "by_page": False,
+        "kept": None,
     }
     return Recipe(**{**given, **more})
 

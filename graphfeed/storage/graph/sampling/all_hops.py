@@ -1,6 +1,7 @@
 """Sampling of all hops from graph arrays in one call, which releases the GIL on the CPU."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -29,6 +30,10 @@ from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, sp
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, Seeds
 from graphfeed.storage.graph.type_names import ends_of, to_type_dict, type_numbers
 
+WINDOW_BYTES = 10 << 20
+"""Maximum size of the samples of a window of mini-batches in memory. From 1.5 MB on, mini-batches are sampled one by
+one, as windows gain nothing then."""
+
 
 def sample_all_hops(
     graph: GraphArrays,
@@ -43,29 +48,88 @@ def sample_all_hops(
 
     With `ahead`, on a GPU, don't wait for it; return a function that does and returns the subgraphs.
     """
-    # `draws` begin with the seeds' own hop.
-    is_labor, share = request.strategy == "labor", draws[0][1] if draws else 0
-    keys: list[Any] = [own if is_labor else own[0] for own, _ in draws]
-    edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
-    # Without original ids, the id of an edge is its position.
-    read: Any = None if edge_ids is None else partial(gather_edges, graph, edge_ids)
-    if joined and edge_ids is not None and edge_ids.is_contiguous() and edge_ids.dtype in ID_DTYPES:
-        # In memory, ids are read while hops are joined.
-        whole = edge_ids.shape == graph.indices.shape and read_choice(graph) is None
-        read = edge_ids if whole else read
+    keys, share = keys_of(request, draws)
+    read = reader_of(graph, joined=joined)
     options: dict[str, Any] = {"switch_threshold": share, "read": read, "joined": joined, "ahead": ahead}
     node_types, hops = run_prepared(graph, seeds, request, keys, **options)
     numbers = type_numbers_of(graph)
     if ahead:
         return lambda: subgraphs_of(graph, node_types, numbers, hops())
-    if not joined:
-        return subgraphs_of(graph, node_types, numbers, hops)
-    rows, num_rows, trees = (
+    return joined_by_name(node_types, numbers, hops) if joined else subgraphs_of(graph, node_types, numbers, hops)
+
+
+def sample_window(
+    graph: GraphArrays,
+    seeds: Sequence[Seeds],
+    request: SamplingRequest,
+    draws: Sequence[Sequence[Draws]],
+    *,
+    joined: bool = False,
+) -> list[Any]:
+    """Sample all hops of several mini-batches: in one call if the arrays of the graph are in memory."""
+    read = reader_of(graph, joined=joined)
+    in_memory = graph.indices.is_cpu and all(own.on_cpu for own in seeds) and read_choice(graph) is None
+    if len(seeds) > 1 and in_memory and not (joined and callable(read)):
+        # An error is raised again by the mini-batch that it belongs to.
+        with suppress(KeyError, TypeError, ValueError):
+            return sample_at_once(graph, seeds, request, draws, read, joined=joined)
+    pairs = zip(seeds, draws, strict=True)
+    return [sample_all_hops(graph, own, request, drawn, joined=joined) for own, drawn in pairs]
+
+
+def sample_at_once(
+    graph: GraphArrays,
+    seeds: Sequence[Seeds],
+    request: SamplingRequest,
+    draws: Sequence[Sequence[Draws]],
+    read: Any,
+    *,
+    joined: bool,
+) -> list[Any]:
+    """Sample all hops of several mini-batches in one call. Raises for arguments that don't fit, or not all alike."""
+    moments = [moments_of(graph, own, request) for own in seeds]
+    windowed = moments[0] is not None and moments[0].windows is not None
+    by_type = [parts_of_seeds(graph, own) for own in seeds]
+    keys, shares = zip(*[keys_of(request, own) for own in draws], strict=True)
+    prepared = prepare_hops(graph, request, windowed, on_cpu=True)
+    found = prepared.sample_window([list(own.values()) for own in by_type], keys, moments, shares, read, joined)
+    node_types, numbers = list(by_type[0]), type_numbers_of(graph)
+    named = joined_by_name if joined else partial(subgraphs_of, graph)
+    return [named(node_types, numbers, hops) for hops in found]
+
+
+def moments_of(graph: GraphArrays, seeds: Seeds, request: SamplingRequest) -> ops.SeedTimes | None:
+    """Return the times of seeds for temporal sampling, or None."""
+    is_timed = request.temporal is not None or seeds.times is not None
+    return stack_seed_times(graph, seeds, request) if is_timed else None
+
+
+def keys_of(request: SamplingRequest, draws: Sequence[Draws]) -> tuple[list[Any], int]:
+    """Return the key, or two for LABOR, of each hop, the seeds' own hop first; and the share of the second ones."""
+    is_labor = request.strategy == "labor"
+    return [own if is_labor else own[0] for own, _ in draws], draws[0][1] if draws else 0
+
+
+def reader_of(graph: GraphArrays, *, joined: bool) -> Any:
+    """Return the ids of edges, or a function that reads them; None if the id of an edge is its position."""
+    edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+    if edge_ids is None:
+        return None
+    # In memory, ids are read while hops are joined.
+    whole = joined and edge_ids.is_contiguous() and edge_ids.dtype in ID_DTYPES
+    whole = whole and edge_ids.shape == graph.indices.shape and read_choice(graph) is None
+    return edge_ids if whole else partial(gather_edges, graph, edge_ids)
+
+
+def joined_by_name(node_types: Iterable[Any], numbers: Mapping[Any, int], hops: ops.JoinedHops) -> ops.JoinedHops:
+    """Return joined hops with the names of types instead of their numbers."""
+    by_node_type: list[Any] = [
         own and dict(zip(node_types, own.values(), strict=True)) for own in (hops.rows, hops.num_rows, hops.trees)
-    )
-    edges, ids, num_edges = (
+    ]
+    by_type: list[Any] = [
         {name: own[number] for name, number in numbers.items()} for own in (hops.edges, hops.edge_ids, hops.num_edges)
-    )
+    ]
+    (rows, num_rows, trees), (edges, ids, num_edges) = by_node_type, by_type
     return ops.JoinedHops(rows, num_rows, edges, ids, num_edges, trees)
 
 
@@ -79,20 +143,22 @@ def run_prepared(
     **options: Any,
 ) -> tuple[list[Any], Any]:
     """Check and complete the seeds, and sample all hops, or a single one; return the node types and the result."""
-    moments = None
-    if request.temporal is not None or seeds.times is not None:
-        moments = stack_seed_times(graph, seeds, request)
-    typed = graph.node_type_to_id is not None
-    by_type: dict[Any, torch.Tensor] = complete_seeds(graph, seeds.ids) if typed else {None: as_seeds(graph, seeds.ids)}
+    moments = moments_of(graph, seeds, request)
+    by_type = parts_of_seeds(graph, seeds)
     parts = list(by_type.values())
     try:
         windowed = moments is not None and moments.windows is not None
         prepared = prepare_hops(graph, request, windowed, on_cpu=parts[0].is_cpu, hop=hop)
         return list(by_type), prepared.sample(parts, keys, moments, **options)
     except ValueError:
-        if typed:
+        if graph.node_type_to_id is not None:
             check_typed_seeds(graph, seeds.ids)  # raises errors with the names of types
         raise
+
+
+def parts_of_seeds(graph: GraphArrays, seeds: Seeds) -> dict[Any, torch.Tensor]:
+    """Return the seeds of each node type, in the order of ids; without types, there is one without a name."""
+    return complete_seeds(graph, seeds.ids) if graph.node_type_to_id is not None else {None: as_seeds(graph, seeds.ids)}
 
 
 def sample_one_hop(graph: GraphArrays, seeds: ByType, hop: Hop) -> Picked:

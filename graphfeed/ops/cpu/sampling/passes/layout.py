@@ -2,12 +2,15 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, Int64s, SentIds, device_function, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, Int64s, device_function, kernel, prefetch
 from graphfeed.ops.cpu.sampling.passes.state import (
     COUNT,
     EDITED,
+    JOINED,
     SHORT,
     ColumnStarts,
+    EdgeIds,
+    KeptHops,
     NodeIds,
     PickBlock,
     Relations,
@@ -182,13 +185,19 @@ def split_picks(
 @kernel
 def write_joined_hops(
     kinds: Relations, starts: ColumnStarts, rows: RowBlock, nodes: NodeIds, table: RowTable, edges: PickBlock,
-    ids: SentIds, out: Int64s,
-) -> None:  # fmt: skip
-    """For each edge type, write the rows of its edges, hop after hop, then their columns, then their ids.
+    edge_ids: EdgeIds, kept: KeptHops,
+) -> int:  # fmt: skip
+    """For each edge type, append the rows of its edges, hop after hop, then their columns, then their ids.
 
-    The ids of the rows of each node type follow, and their trees. Without `ids`, positions are the ids of edges.
+    The ids of the rows of each node type follow, and their trees. Without `edge_ids`, positions are the ids of edges.
     """
-    hops, place = kinds.edge_starts.shape[0] - 1, np.int64(0)
+    hops, place, out, ids = kinds.edge_starts.shape[0] - 1, kept.ends[JOINED], kept.joined, edge_ids.ids
+    numbers = np.int64(0)
+    for kind in range(rows.firsts.size - 1):
+        numbers += rows.known[hops, kind] * (2 if table.trees.size > 0 else 1)
+    kept.needed[JOINED] = place + 3 * kinds.edge_starts[hops, 0] + numbers
+    if out.size < kept.needed[JOINED]:
+        return SHORT
     for edge_type in range(kinds.sources.size):
         count = np.int64(0)
         for hop in range(hops):
@@ -228,3 +237,5 @@ def write_joined_hops(
         for row in range(rows.known[hops, kind]):
             out[np.uintp(place + row)] = table.trees[np.uintp(rows.firsts[kind] + row)]
         place += rows.known[hops, kind]
+    kept.ends[JOINED] = place
+    return 0

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import EdgeTypes, Ids, Int32s, Int64Matrix, Int64s, UInt64s
+from graphfeed.ops.cpu.jit import EdgeTypes, Ids, Int32s, Int64Matrix, Int64s, SentIds, UInt64s
 
 SHORT, AGAIN, UNDECIDED, EDITED = range(1, 5)
 """Codes of passes that stop: an array is too short; the passes of a block must run again; LABOR's candidates have not
@@ -15,6 +15,10 @@ Python enlarges the arrays and runs the pass again from its first run. Whatever 
 write again, or no pass may read it."""
 COUNT, FIRST_NEW, NEEDED = range(3)
 """Indices into `Runs.sizes`."""
+NUMBER, FIRST_SEED = range(2)
+"""Indices into `SeedWindow.places`."""
+ROWS, EDGES, STARTS, JOINED = range(4)
+"""Indices into `KeptHops.ends` and `KeptHops.needed`."""
 ALWAYS = np.int64(np.iinfo(np.int64).min)
 """Time of nodes and edges without a time: they exist at all times, and are in every window."""
 
@@ -171,3 +175,45 @@ class PickBlock(NamedTuple):
     """Positions in the graph."""
     types: Int32s
     """Edge types of the picks of one hop; empty without types."""
+
+
+class SeedWindow(NamedTuple):
+    """The mini-batches that a program samples, one after the other."""
+
+    places: Int64s
+    """The number of mini-batches before the next one, and the number of their seeds."""
+    counts: Int64s
+    """Number of seeds of each mini-batch and node type."""
+    seeds: Ids
+    """Seeds of all mini-batches, by node type in each."""
+    times: Int64s
+    windows: Int64s
+    """The time of each seed, and its window; empty if there are none."""
+    keys: UInt64s
+    """For each mini-batch and hop, the keys and LABOR's threshold."""
+
+
+class KeptHops(NamedTuple):
+    """The hops of the mini-batches that were sampled, one after the other."""
+
+    rows: Ids
+    """Ids of the rows of each mini-batch, by node type."""
+    neighbors: Ids
+    positions: Int64s
+    """The row of the source of each edge, and the position of the edge in the graph."""
+    indptr: Int64s
+    """Column starts of each hop and edge type."""
+    joined: Int64s
+    """What `write_joined_hops` writes, instead of the four."""
+    ends: Int64s
+    """Number of rows, edges, column starts and joined numbers so far."""
+    needed: Int64s
+    """These numbers, after the mini-batch for which an array is too short."""
+    records: Int64s
+    """For each mini-batch, `known`, `edge_starts`, `indptr_starts` and `indptr_ends`."""
+
+
+class EdgeIds(NamedTuple):
+    """The id of each edge of the graph; empty if positions are the ids."""
+
+    ids: SentIds
