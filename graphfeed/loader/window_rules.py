@@ -55,7 +55,7 @@ def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
             return stage
         # In memory, it saves Python calls. Workers would have to be sent the mini-batches.
         in_memory = cast("Any", stage).graph.way(cast("Any", stage).request).at_once
-        if in_memory and (options.num_workers > 0 or not all(map(may_run_ahead, stage.inputs))):
+        if in_memory and (options.num_workers > 0 or not may_run_ahead(stage)):
             return stage
         window = min(options.window or MOST_SAMPLED, MOST_SAMPLED)
         if options.memory.limit:

@@ -36,7 +36,7 @@ class Span(NamedTuple):
     begin: int
     end: int
     own: int
-    """Nanoseconds without nested spans."""
+    """Nanoseconds without nested spans, and with the span's share of work that was done before (`add_time`)."""
     cpu: int
     """CPU time of the thread without nested spans, in nanoseconds."""
     process: int
@@ -102,6 +102,12 @@ class Recorder:
         self._end(stage, "", UNKNOWN if key is None else key.epoch, UNKNOWN if key is None else key.index)
         if self.observer is not None:
             self.observer.stage_end(stage, key)
+
+    def add_time(self, wall: int, cpu: int) -> None:
+        """Add nanoseconds to the running call: its share of work that was done before, for several mini-batches."""
+        running: Running = self._of_thread.stack[-1]
+        running.within -= wall
+        running.cpu_within -= cpu
 
     def wait_begin(self, cut: Datapipe, side: Side) -> None:
         """Record the start time of a wait."""

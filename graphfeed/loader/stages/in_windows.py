@@ -8,7 +8,8 @@ from contextlib import closing, suppress
 from dataclasses import field
 from functools import partial
 from itertools import islice, takewhile
-from typing import Any, TypeAlias, cast
+from time import perf_counter_ns, thread_time_ns
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 
@@ -263,10 +264,24 @@ class ReadAheadStore(FeatureStore):
         return self._store.keys()
 
 
-class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
-    """Samples windows of mini-batches hop by hop, all mini-batches of a window at once, and yields them in order.
+class Pending(NamedTuple):
+    """A mini-batch of a window, and the hops that were sampled for it."""
 
-    A partitioned graph sends each other rank one request per hop. Each thread samples its own window.
+    minibatch: Any
+    hops: Any
+    """What `sample_window` returned for it; None if it is sampled alone."""
+    version: tuple[object, ...]
+    """The version of the graph then."""
+    wall: int
+    cpu: int
+    """Its share of the time of sampling, in nanoseconds."""
+
+
+class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
+    """Samples windows of mini-batches, all mini-batches of a window at once, and yields them in order.
+
+    A partitioned graph sends each other rank one request per hop. Each thread samples its own window. A graph in memory
+    samples a window in one call. Mini-batches for which there is only memory for one at a time are sampled alone.
     """
 
     datapipe: Datapipe
@@ -282,19 +297,24 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
     def __iter__(self) -> Iterator[Any]:
         run, observer, sampler = current_run(self), OBSERVER.get(), cast("Any", self.datapipe)
         threads, largest, alone = ThreadExecutor(self.num_threads, "graphfeed-sample"), [1], 0
+
+        def attach(minibatch: Any) -> Any:
+            if run.record is not None and not self.num_threads:
+                run.record.recorder.add_time(pending.wall, pending.cpu)
+            return sampler.attach_hops(minibatch, pending.hops)
+
         try:
             with closing(self.windows_sampled(run, threads, largest)) as taken:
                 for window in taken:
-                    minibatch, pending, before = window.take()
+                    pending: Pending = window.take()
                     # A loop without workers may have edited the graph since.
-                    if pending is None or not all(map(operator.is_, before, self.version())):
-                        result = apply_stages([sampler], minibatch, observer)
-                        if alone % MEASURED == 0:
-                            largest[0] = count_bytes(getattr(result, "sampled_subgraphs", None))
-                        alone += 1
-                    else:
-                        attach = partial(sampler.attach_hops, pending=pending)
-                        result = apply_stages([sampler], minibatch, observer, attach)
+                    if pending.hops is not None and all(map(operator.is_, pending.version, self.version())):
+                        yield apply_stages([sampler], pending.minibatch, observer, attach)
+                        continue
+                    result = apply_stages([sampler], pending.minibatch, observer)
+                    if alone % MEASURED == 0:
+                        largest[0] = count_bytes(getattr(result, "sampled_subgraphs", None))
+                    alone += 1
                     yield result
         except CancelledError:
             if not run.cancelled:
@@ -333,13 +353,17 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
             return partial(finish, window, sample)
 
         def finish(window: Window, sample: Callable[[], Sequence[Any]]) -> None:
-            found, version = sample(), self.version()
+            wall, cpu = perf_counter_ns(), thread_time_ns()
+            found = sample()
             if run.cancelled:
                 raise CancelledError
-            if found and found[-1] is not None:
+            if not found:
+                return
+            wall, cpu = (perf_counter_ns() - wall) // len(found), (thread_time_ns() - cpu) // len(found)
+            if found[-1] is not None:
                 largest[0] = max(map(count_bytes, found[::MEASURED]))
-            for number, pending in enumerate(found):
-                window[number] = window[number], pending, version
+            for number, hops in enumerate(found):
+                window[number] = Pending(window[number], hops, self.version(), wall, cpu)
 
         return windows(with_failure(sampler.inputs[0]), self.num_threads, fits, begin, self.window)
 

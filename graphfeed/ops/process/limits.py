@@ -22,6 +22,9 @@ class Limits:
     """Minimum degree of an indexed column: reading a smaller column is as fast as a lookup."""
     index_share: int = 3
     """At most one edge in `index_share` is indexed, which bounds the memory."""
+    window_bytes: int = 10 << 20
+    """Maximum size of the samples of mini-batches in memory that are sampled together; those of 1.5 MB or more gain
+    nothing, and are sampled one by one."""
     checked_edges: int = 1 << 24
     """Edges between two steps of a progress bar; fewer edges have none."""
     shared_bytes: int = 1 << 25

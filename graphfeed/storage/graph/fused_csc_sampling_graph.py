@@ -9,12 +9,13 @@ from graphfeed import ops
 from graphfeed.ops import CompletedFuture, on_gpu
 from graphfeed.ops.arguments import check_flags, checked, ignores
 from graphfeed.ops.memory import is_page_locked
+from graphfeed.ops.process import current_limits
 from graphfeed.ops.sampling import JoinedHops, Ranked, Walks
 from graphfeed.storage.graph.by_type import ByType
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
-from graphfeed.storage.graph.sampling.all_hops import WINDOW_BYTES, sample_all_hops, sample_one_hop, sample_window
+from graphfeed.storage.graph.sampling.all_hops import sample_all_hops, sample_one_hop, sample_window
 from graphfeed.storage.graph.sampling.page_rank import rank_by_hops, rank_in_memory, short_degrees
 from graphfeed.storage.graph.sampling.prepared import record_of
 from graphfeed.storage.graph.sampling.rows import Picked
@@ -292,7 +293,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             return Way(False, f"{type(self).__name__} has its own {own}")
         if on_cpu and self.indices.is_cpu:
             windows = {"sample_hops", "sample_joined"}.isdisjoint(self._own)
-            return Way(True, "the graph is in this process", WINDOW_BYTES if windows else None)
+            return Way(True, "the graph is in this process", current_limits().window_bytes if windows else None)
         timed, typed = request.temporal is not None, self.node_type_to_id is not None
         for is_given, what in (
             (request.disjoint, "disjoint trees"),

@@ -337,7 +337,7 @@ class HopArrays:
         return min(2 * count, int(np.iinfo(self.starts_dtype).max))
 
     def grow_kept(self) -> None:
-        """Grow the arrays that a window fills, to the size that it needs if all mini-batches are like those so far."""
+        """Grow the arrays that a window fills, for all its mini-batches, if they need as much as those so far."""
         done = int(self.window.arrays["places"][state.NUMBER])
         count = self.window.arrays["counts"].size // self.recipe.num_node_types
         needed = self.kept.arrays["needed"]

@@ -30,10 +30,6 @@ from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, sp
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, Seeds
 from graphfeed.storage.graph.type_names import ends_of, to_type_dict, type_numbers
 
-WINDOW_BYTES = 10 << 20
-"""Maximum size of the samples of a window of mini-batches in memory. From 1.5 MB on, mini-batches are sampled one by
-one, as windows gain nothing then."""
-
 
 def sample_all_hops(
     graph: GraphArrays,
