@@ -172,9 +172,9 @@ def fetch_before_steps(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
     def ahead(stage: Datapipe) -> Datapipe:
         # A subclass may use the rows before they are those of the next step.
-        if type(stage) not in (FeatureFetcher, TrainedFetcher) or device_of(stage) is not None:
+        if not isinstance(stage, FeatureFetcher) or type(stage) not in (FeatureFetcher, TrainedFetcher):
             return stage
-        staleness = stale_by(stage)
+        staleness = stale_by(stage) if device_of(stage) is None else 0
         return FetchBeforeSteps(stage, staleness, options.timeout_seconds) if staleness else stage
 
     return pipe.rewrite(ahead)

@@ -1,7 +1,5 @@
 """The rows of mini-batches that are fetched from a table: until the step for them, and before earlier steps."""
 
-import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -73,59 +71,61 @@ class EarlierRows:
 
     def __init__(self, staleness: int) -> None:
         self.staleness, self.count = staleness, 0
-        self._steps: deque[tuple[torch.Tensor, torch.Tensor]] = deque(maxlen=staleness)
-        self._lock = threading.RLock()
+        # For each step: the number of mini-batches before it, ids, and their rows. Replaced, as other threads read it.
+        self._steps: tuple[tuple[int, torch.Tensor, torch.Tensor], ...] = ()
 
     def due(self, distance: int = 0) -> int:
         """Return how many mini-batches are done in the rows that the one `distance` mini-batches later is given."""
         return self.count + distance - self.staleness
 
+    def skip(self) -> None:
+        """Count a mini-batch without a step."""
+        self.count += 1
+
     @contextmanager
     def change(self, rows: torch.Tensor, ids: torch.Tensor) -> Iterator[None]:
         """Keep the rows at some ids, which are then changed by the step of a mini-batch."""
-        with self._lock:
-            kept = (ids.long(), gather_rows(rows, ids)) if self.staleness else None
+        steps = self._steps
+        if self.staleness:
+            # Before the change, during which another thread may read rows.
+            self._steps = (*steps, (self.count, ids.long(), gather_rows(rows, ids)))[-self.staleness :]
+        try:
             yield
-            if kept is not None:
-                self._steps.append(kept)
-            self.count += 1
+        except BaseException:
+            self._steps = steps
+            raise
+        self.count += 1
 
     def read(self, read: Callable[[torch.Tensor], torch.Tensor], ids: torch.Tensor, due: int) -> torch.Tensor:
         """Return the rows at some ids, as they were when `due` mini-batches were done."""
-        if not self.staleness:
-            return read(ids)
-        with self._lock:
-            rows, wanted = read(ids), as_ids("ids", ids).cpu().long()
-            for changed, before in list(self._steps)[::-1][: self.count - due]:
-                if changed.numel():
-                    places = compact(changed, wanted).local.long()
-                    found = (places < changed.numel()).nonzero().view(-1)
-                    copy_rows(before, places[found], rows, found)
+        rows = read(ids)
+        for number, changed, before in reversed(self._steps):
+            if number >= due and changed.numel():
+                places = compact(changed, as_ids("ids", ids).cpu().long()).local.long()
+                found = (places < changed.numel()).nonzero().view(-1)
+                copy_rows(before, places[found], rows, found)
         return rows
 
     def tables(self, rows: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the rows that were overwritten, for a checkpoint, and the pairs of the age of a step and an id."""
         if not self.staleness:
             return {}
-        pairs = [torch.empty(0, 2, dtype=torch.int64, device="cpu")]
-        for age, (ids, _) in zip(range(len(self._steps), 0, -1), self._steps, strict=True):
-            pairs.append(torch.stack([torch.full_like(ids, age), ids], 1))
-        return {"earlier": torch.cat(pairs), "earlier_rows": torch.cat([rows[:0], *(own for _, own in self._steps)])}
+        steps = [(self.count - number, ids, own) for number, ids, own in self._steps if number >= self.due()]
+        pairs = [torch.stack([torch.full_like(ids, age), ids], 1) for age, ids, _ in steps]
+        none = torch.empty(0, 2, dtype=torch.int64, device="cpu")
+        return {
+            "earlier": torch.cat([none, *pairs]),
+            "earlier_rows": torch.cat([rows[:0], *(own for *_, own in steps)]),
+        }
 
     def load(self, tables: Mapping[str, torch.Tensor]) -> None:
         """Forget all steps, and continue with those of a checkpoint, if it has them."""
-        self._steps.clear()
+        self._steps = ()
         if "earlier" in tables:
             ages, ids = tables["earlier"].unbind(1)
             for age in range(self.staleness, 0, -1):
-                chosen = (ages == age).nonzero().view(-1)
-                self._steps.append((ids[chosen], tables["earlier_rows"][chosen]))
-
-    def skip(self) -> None:
-        """Count a mini-batch without a step."""
-        with self._lock:
-            self._steps.append((torch.empty(0, dtype=torch.int64, device="cpu"), torch.empty(0, device="cpu")))
-            self.count += 1
+                own = (ages == age).nonzero().view(-1)
+                self._steps += ((self.count - age, ids[own], tables["earlier_rows"][own]),)
 
 
 class FetchAhead:

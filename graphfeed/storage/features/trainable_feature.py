@@ -84,7 +84,9 @@ class TrainableFeature(Feature):
             continues after `num_steps` steps. A step writes its rows twice, which takes up to 1.6 times as long. After
             a power cut, load a checkpoint.
         staleness: The rows of a mini-batch are those before the last `staleness` steps, so that a loader with workers
-            fetches them while you train with earlier mini-batches. Their values are the same for any workers.
+            fetches them while you train with earlier mini-batches. Their values are the same for any workers. This
+            makes a table of four times the memory up to 1.5 times as fast if a GPU trains the model; in memory, it
+            takes longer than fetching after the step, because the rows that a step overwrites are copied.
 
     Raises:
         FileExistsError: A file exists already, and no journal.
