@@ -77,8 +77,9 @@ def gather_unchecked(values: torch.Tensor, index: torch.Tensor, out: torch.Tenso
         out = buffers.empty((index.numel(), *values.shape[1:]), values.dtype, index.device)
     if out.numel() == 0:
         return out
-    given, taken = buffers.flat_bytes(values), buffers.flat_bytes(out)
-    module.gather_rows(given, as_int64(index, index), given.numel() // values.shape[0], taken)
+    # Pinned values may lie at any address.
+    given = values if is_plain_memory(values) and not values.is_cpu else flat_bytes(values)
+    module.gather_rows(given, as_int64(index, index), given.nbytes // values.shape[0], out)
     return out
 
 
