@@ -57,14 +57,16 @@ def seeds_of(number: int, dtype: torch.dtype, *, typed: bool) -> Any:
     return {"user": order[: 7 + number % 2], "item": order[10:20]} if typed else order[: 20 + number % 2]
 
 
-def sample(there: gf.FusedCSCSamplingGraph, request: SamplingRequest, number: int, put: Any = None) -> list[str]:
+def sample(
+    there: gf.FusedCSCSamplingGraph, request: SamplingRequest, number: int, put: Any = None, share: float = 0.0
+) -> list[str]:
     """Return the bits of all hops of a mini-batch."""
     given = seeds_of(number, there.indices.dtype, typed=there.node_type_to_id is not None)
     if put is not None:
         given = {name: put(part) for name, part in given.items()} if isinstance(given, dict) else put(given)
     keys: list[Any] = [97 * number + hop for hop in range(len(request.fanouts))]
     keys = [(key, ~key & (1 << 64) - 1) for key in keys] if request.strategy == "labor" else keys
-    return [digest(hop.to("cpu")) for hop in there.sample_hops(given, request, keys)]
+    return [digest(hop.to("cpu")) for hop in there.sample_hops(given, request, keys, seed2_contribution=share)]
 
 
 def recorded(there: gf.FusedCSCSamplingGraph) -> list[Any]:
@@ -82,6 +84,16 @@ def test_repeated_launches_give_the_bits_of_the_cpu(cuda: Cuda, name: str, typed
             there = here.to(device_of(cuda))
             assert [sample(there, request, number, cuda.put) for number in range(8)] == expected
             assert [hasattr(own, "repeat") for own in recorded(there)] == [True] * 2
+
+
+def test_thresholds_of_labor_are_replaced_in_the_same_launches(cuda: Cuda) -> None:
+    here, request = graph(), REQUESTS["LABOR"]
+    expected = [sample(here, request, 2 * number, share=number / 20) for number in range(20)]
+    assert expected[9] != sample(here, request, 18)
+    with cuda.running():
+        there = here.to(device_of(cuda))
+        assert [sample(there, request, 2 * number, cuda.put, number / 20) for number in range(20)] == expected
+        assert [hasattr(own, "repeat") for own in recorded(there)] == [True]
 
 
 @pytest.mark.parametrize("typed", [False, True], ids=["one type", "four types"])

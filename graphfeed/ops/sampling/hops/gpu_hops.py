@@ -20,7 +20,7 @@ Bound = Callable[[Sequence[int], Sequence[int]], int | None]
 """Returns the maximum number of edges of a hop from its columns and fan-outs; None if they must be counted first."""
 Sampled = TypeVar("Sampled")
 Wanted: TypeAlias = tuple[Sequence[int], tuple[int, ...]]
-"""The fan-outs of a hop, and its key; two keys for LABOR."""
+"""The fan-outs of a hop, and its key; for LABOR, two keys and the threshold."""
 HopArrays: TypeAlias = tuple[torch.Tensor, ...]
 """The arrays of a hop: rows, their ids within the node type, column starts, positions of edges, and local ids."""
 Reader: TypeAlias = tuple[torch.Tensor, torch.cuda.Event]
@@ -217,8 +217,9 @@ def launch_hops(
     for number, (fanout, keys) in enumerate(wanted):
         starts = tables.of_hop(number)[0]
         edges = bound(columns_per_fanout(graph, most, fanout), fanout)
+        own = drawing._replace(switch_threshold=keys[2]) if drawing.method == "labor" else drawing
         hop = OneHop(
-            rows, torch.tensor(fanout, device="cpu"), keys, drawing, moments, num_seeds=starts[-1:], most=edges
+            rows, torch.tensor(fanout, device="cpu"), keys[:2], own, moments, num_seeds=starts[-1:], most=edges
         )
         offsets, positions = picks = pick_edges(graph, hop)
         before, most = most, bound_rows(graph, None if moments else counts, most, fanout, positions.numel())

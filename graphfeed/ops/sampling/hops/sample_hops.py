@@ -142,7 +142,12 @@ class PreparedHops:
         if not (graph.indptr.is_cpu and graph.indices.is_cpu and seeds[0].is_cpu):
             if on_gpu(seeds[0]) and (moments is None or graph.types is None):
                 check_rows_on_gpu(drawing, moments)
-                each = keys if drawing.method == "labor" else [(key,) for key in keys]
+                if drawing.method == "labor":
+                    # Like a key, the threshold is replaced when recorded launches are repeated.
+                    each = [(*key, drawing.switch_threshold) for key in keys]
+                    drawing = drawing._replace(switch_threshold=0)
+                else:
+                    each = [(key,) for key in keys]
                 wanted = list(zip(self.wanted, each, strict=True))
                 return hops_on_gpu(graph, seeds, wanted, drawing, moments, read, self.launches, ahead)
             package_for("sampling.sample_hops", seeds[0], indptr=graph.indptr, indices=graph.indices)
