@@ -174,7 +174,10 @@ def fetch_before_steps(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         # A subclass may use the rows before they are those of the next step.
         if not isinstance(stage, FeatureFetcher) or type(stage) not in (FeatureFetcher, TrainedFetcher):
             return stage
-        staleness = stale_by(stage) if device_of(stage) is None else 0
+        # An earlier stage must not fetch the rows of several mini-batches before a step.
+        if device_of(stage) is not None or any(map(awaits_steps, stage.inputs)):
+            return stage
+        staleness = stale_by(stage)
         return FetchBeforeSteps(stage, staleness, options.timeout_seconds) if staleness else stage
 
     return pipe.rewrite(ahead)

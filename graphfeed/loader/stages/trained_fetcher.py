@@ -88,7 +88,8 @@ def split_trained(fetcher: FeatureFetcher) -> FeatureFetcher:
 def stale_by(fetcher: FeatureFetcher) -> int:
     """Return for how many mini-batches rows that are trained may be fetched before their steps."""
     tables = [fetcher.feature_store[key] for key in fetcher.trained_keys]
-    return min((table.earlier.staleness for table in tables if isinstance(table, TrainableFeature)), default=0)
+    # Features of other libraries may be trained, too.
+    return min((own.earlier.staleness if isinstance(own, TrainableFeature) else 0 for own in tables), default=0)
 
 
 def names_of(fetcher: FeatureFetcher, trained: bool) -> dict[str, Any]:

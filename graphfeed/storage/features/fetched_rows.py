@@ -76,7 +76,8 @@ class EarlierRows:
 
     def due(self, distance: int = 0) -> int:
         """Return how many mini-batches are done in the rows that the one `distance` mini-batches later is given."""
-        return self.count + distance - self.staleness
+        # Without gradients, rows are those of now, and no steps are expected.
+        return self.count + distance - self.staleness if torch.is_grad_enabled() else self.count
 
     def skip(self) -> None:
         """Count a mini-batch without a step."""
@@ -110,7 +111,8 @@ class EarlierRows:
         """Return the rows that were overwritten, for a checkpoint, and the pairs of the age of a step and an id."""
         if not self.staleness:
             return {}
-        steps = [(self.count - number, ids, own) for number, ids, own in self._steps if number >= self.due()]
+        oldest = self.count - self.staleness
+        steps = [(self.count - number, ids, own) for number, ids, own in self._steps if number >= oldest]
         pairs = [torch.stack([torch.full_like(ids, age), ids], 1) for age, ids, _ in steps]
         none = torch.empty(0, 2, dtype=torch.int64, device="cpu")
         return {
@@ -136,19 +138,19 @@ class FetchAhead:
 
     def __init__(self, key: Any, tables: Iterable[Any], distance: int) -> None:
         self._key = key
-        # Another thread has its own grad mode.
-        self._due = {table: table.earlier.due(distance) for table in tables} if torch.is_grad_enabled() else None
+        self._due = {table: table.earlier.due(distance) for table in tables}
         self._rows: list[tuple[Any, torch.Tensor, torch.Tensor]] = []
 
     def fetch(self, table: Any, ids: torch.Tensor) -> torch.Tensor:
         """Return rows of a table, which `arrive` adds to those that were fetched."""
-        if self._due is None:
-            rows: torch.Tensor = table.read(ids)
-            return rows
-        rows = table.earlier.read(table.read, ids, self._due[table]).requires_grad_()
+        rows: torch.Tensor = table.earlier.read(table.read, ids, self._due[table])
         self._rows.append((table, ids, rows))
         return rows
 
     def arrive(self) -> None:
-        for table, ids, rows in self._rows if torch.is_grad_enabled() else ():
-            table.fetched.add(ids, rows, self._key)
+        """Add the rows to those that were fetched. If there were more or fewer steps than expected, read them again."""
+        for table, ids, rows in self._rows:
+            if (due := table.earlier.due()) != self._due[table]:
+                rows.copy_(table.earlier.read(table.read, ids, due))
+            if torch.is_grad_enabled():
+                table.fetched.add(ids, rows.requires_grad_(), self._key)

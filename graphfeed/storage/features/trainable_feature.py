@@ -217,7 +217,7 @@ class TrainableFeature(Feature):
         self._update_rows(ids, gradients)
 
     def _update_rows(self, offsets: torch.Tensor, gradients: torch.Tensor) -> None:
-        with self._change(offsets), self.earlier.change(self._rows, offsets), uninterrupted():
+        with uninterrupted(), self._change(offsets), self.earlier.change(self._rows, offsets):
             train_rows(self._rows, self._state, offsets, gradients, self._rule._replace(lr=self.lr))
             self.num_steps += 1
 

@@ -143,6 +143,85 @@ def test_leaving_an_epoch_and_evaluating_change_no_old_rows() -> None:
     assert torch.equal(*tables)
 
 
+def by_turns(minibatch: Any) -> Any:
+    """Replace the seeds by few ones of a type, which has many of them in a row, and then few."""
+    kind = "a" if minibatch.key.index in (0, 1, 2, 4, 7, 8) else "b"
+    minibatch.seeds = {kind: minibatch.seeds % 2}
+    return minibatch
+
+
+def test_old_rows_are_the_same_if_mini_batches_lack_a_type() -> None:
+    found = []
+    for num_workers in (0, 2):
+        tables = {kind: gf.TrainableFeature(20, 2, "sgd", 0.5, seed=0, staleness=2) for kind in "ab"}
+        store = gf.BasicFeatureStore({("node", kind, "x"): table for kind, table in tables.items()})
+        items = gf.ItemSampler(gf.ItemSet(20, names="seeds"), batch_size=1).transform(by_turns)
+        seen: list[torch.Tensor] = []
+        with gf.DataLoader(items.fetch_feature(store, {"a": ["x"], "b": ["x"]}), num_workers=num_workers) as loader:
+            for minibatch in loader:
+                (((kind, _), rows),) = minibatch.node_features.items()
+                seen.append(rows.detach().clone())
+                (rows + 1).square().sum().backward()
+                tables[kind].step()
+        found.append(torch.cat(seen))
+    assert torch.equal(*found)
+
+
+def test_old_rows_are_the_same_for_two_loaders_by_turns_and_another_grad_mode() -> None:
+    found = []
+    for num_workers in (0, 2):
+        table = gf.TrainableFeature(4, 2, "sgd", 0.01, seed=0, staleness=2)
+        seen = []
+        with old_rows(table, 4, num_workers) as one, old_rows(table, 4, num_workers) as other:
+            for number, minibatches in enumerate([iter(one), iter(other)] * 4):
+                with torch.set_grad_enabled(number not in (0, 5)):
+                    minibatch = next(minibatches)
+                seen.append(minibatch.node_features["x"].detach().clone())
+                if number not in (0, 5):
+                    train_one(table, minibatch)
+                assert minibatch.node_features["x"].requires_grad == (number not in (0, 5))
+        found.append(torch.cat([*seen, table.read()]))
+    assert torch.equal(*found)
+
+
+def test_old_rows_are_read_once() -> None:
+    table = gf.TrainableFeature(6, 2, staleness=2)
+    reads, read = [], table.read
+
+    def watched(ids: torch.Tensor | None = None) -> torch.Tensor:
+        reads.append(ids)
+        return read(ids)
+
+    table.read = watched  # type: ignore[method-assign]
+    with old_rows(table, 6, num_workers=2) as loader:
+        for minibatch in loader:
+            train_one(table, minibatch)
+    assert len(reads) == 6
+
+
+def test_only_the_first_of_two_stages_fetches_before_steps() -> None:
+    found = []
+    for num_workers in (0, 2):
+        tables = [gf.TrainableFeature(20, 2, "sgd", 0.5, seed=seed, staleness=2) for seed in range(2)]
+        first, second = [gf.BasicFeatureStore({("node", None, "x"): own}) for own in tables]
+        pipe = Renamed(seeds().fetch_feature(first, ["x"])).fetch_feature(second, ["x"])
+        with gf.DataLoader(pipe, num_workers=num_workers, seed=0) as loader:
+            for minibatch in loader:
+                (minibatch.node_features["x"] * vars(minibatch)["first"]).sum().backward()
+                for table in tables:
+                    table.step()
+        found.append(torch.cat([table.read() for table in tables]))
+    assert torch.equal(*found)
+
+
+class Renamed(gf.Transform):
+    """Puts the rows aside."""
+
+    def __call__(self, minibatch: Any) -> Any:
+        minibatch.first = minibatch.node_features["x"]
+        return minibatch
+
+
 def test_errors_before_old_rows_are_raised_in_place_of_their_mini_batch() -> None:
     def failing(minibatch: Any) -> Any:
         if minibatch.key.index == 3:
