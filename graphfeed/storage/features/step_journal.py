@@ -68,7 +68,7 @@ class StepJournal:
                 for table, values in zip(tables, found, strict=True):
                     table[offsets] = values
                 write_head(file, 0, options)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError(f"{self._path} can't be used: {error}") from error
         return options
 

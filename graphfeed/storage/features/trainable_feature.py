@@ -81,8 +81,8 @@ class TrainableFeature(Feature):
             is in another one, `NAME.state.npy`. These files change with each step: after a crash, load a checkpoint.
         journal: Whether `NAME.journal` has what a step overwrites, so that the process may be killed at any time: the
             next one, which creates the table alike, finds its files as they were after the last complete step, and
-            continues after `num_steps` steps. A step writes its rows twice, which takes up to 1.6 times as long. After
-            a power cut, load a checkpoint.
+            continues after `num_steps` steps, without what a `staleness` keeps of earlier ones. A step writes its rows
+            twice, which takes up to 1.6 times as long. After a power cut, load a checkpoint.
         staleness: The rows of a mini-batch are those before the last `staleness` steps, so that a loader with workers
             fetches them while you train with earlier mini-batches. Their values are the same for any workers. This
             makes a table of four times the memory up to 1.5 times as fast if a GPU trains the model; in memory, it
@@ -90,6 +90,7 @@ class TrainableFeature(Feature):
 
     Raises:
         FileExistsError: A file exists already, and no journal.
+        FileNotFoundError: There is a journal, but not the state of the optimizer.
         OSError: The disk is too small for the files.
         ValueError: An argument is out of range, or not that of a table in files that exist.
 
@@ -148,13 +149,14 @@ class TrainableFeature(Feature):
         own_rule = "rowwise" if optimizer == "adagrad" and rowwise else optimizer
         rule = StepRule(own_rule, lr, OPTIMIZERS[optimizer] if eps is None else eps, betas, combine == "mean").checked()
         self.fetched, self.earlier = FetchedRows(), EarlierRows(staleness)
-        self._files = None if path is None else files_of(path, journal=journal)
+        has_state = rule.width(dim) > 0
+        self._files = None if path is None else files_of(path, journal=journal, has_state=has_state)
         self.is_mapped = self._files is not None
         is_new = self._files is None or not self._files.rows.exists()
         try:
             self._rows = new_table((num_rows, dim), dtype, self._files and self._files.rows)
             self.set_rule(rule)
-            if self._files and journal:
+            if self._files and journal and num_rows:
                 self._journal = StepJournal(self._files.journal, self._tables())
             # The system should read, and later write, only the pages of rows: not large parts of the file.
             read_at_random([table for table in (self._rows, self._state) if self._files and table.numel()], yes=True)

@@ -36,11 +36,19 @@ class Files(NamedTuple):
     journal: Path
 
 
-def files_of(path: str | Path, *, journal: bool) -> Files:
-    """Return the files of a table; raise a FileExistsError if there are some that no journal allows to open again."""
+def files_of(path: str | Path, *, journal: bool, has_state: bool) -> Files:
+    """Return the files of a table; raise a FileExistsError if there are some that no journal allows to open again.
+
+    Raises:
+        FileNotFoundError: There is a table with a journal, but its optimizer has no state.
+    """
     rows = Path(path)
     files = Files(rows, *(rows.with_name(f"{rows.stem}.{end}") for end in ("state.npy", "journal")))
-    for file in () if journal and files.journal.exists() else files:
+    if journal and files.journal.exists() and files.rows.exists():
+        if has_state and not files.state.exists():
+            raise FileNotFoundError(f"{files.state} is missing, the state of this optimizer; create the table alike")
+        return files
+    for file in files:
         if file.exists():
             raise FileExistsError(
                 f"{file} exists; delete it, or give another path: only load(), or a journal, continues a training"

@@ -194,11 +194,24 @@ def test_files_of_another_table_and_damaged_ones_are_refused_and_kept(tmp_path: 
         (b"", "Expecting value"),
         (b"[]".ljust(512), ""),
         (good.replace(b'"to_restore": 0', b'"to_restore": 99'), "it is too short"),
+        (good.replace(b'"to_restore": 0', b'"to_restore": -2'), "negative dimension"),
         (good.replace(b'"to_restore": 0', b'"to_restore": -1'), "replaced the table; delete its files"),
     ):
         journal.write_bytes(content)
         check_refused([(lambda: table(path), ValueError, f"rows.journal can't be used: .*{words}")])
     journal.write_bytes(good)
     assert_same(without_rate(table(path)), expected("adam", 1))
+    (tmp_path / "rows.state.npy").unlink()
+    check_refused([(lambda: table(path), FileNotFoundError, "rows.state.npy is missing")])
+    (tmp_path / "rows.state.npy").write_bytes(files["rows.state.npy"])
+    path.unlink()
+    check_refused([(lambda: table(path), FileExistsError, "rows.state.npy exists")])
+    path.write_bytes(files["rows.npy"])
     journal.unlink()
     check_refused([(lambda: table(path), FileExistsError, "rows.npy exists")])
+
+
+def test_a_table_without_rows_needs_no_journal(tmp_path: Path) -> None:
+    for _ in range(2):
+        TrainableFeature(0, DIM, path=tmp_path / "rows.npy", journal=True)
+    assert not [*tmp_path.iterdir()]
