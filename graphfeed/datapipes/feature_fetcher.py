@@ -247,7 +247,8 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
 
     def look_ups(self, domain: str, ids: ByType | None) -> Iterator[tuple[StoreKey, torch.Tensor]]:
         """Yield the key and the row ids of each feature to read for a domain."""
-        is_plain, by_type = isinstance(ids, torch.Tensor), ids if isinstance(ids, dict) else None
+        is_plain = isinstance(ids, torch.Tensor)
+        by_type: dict[Any, torch.Tensor] | None = ids if isinstance(ids, dict) else None
         for key in self.wanted[domain]:
             of_type = key[1]
             if of_type is not None and is_plain:

@@ -170,7 +170,7 @@ def fetch_before_steps(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     if options.num_workers == 0:
         return pipe
 
-    def ahead(stage: Datapipe) -> Datapipe:
+    def ahead(stage: Any) -> Any:
         # A subclass may use the rows before they are those of the next step.
         if not isinstance(stage, FeatureFetcher) or type(stage) not in (FeatureFetcher, TrainedFetcher):
             return stage

@@ -32,7 +32,8 @@ class Rewritable:
     def changed(self, **fields: Any) -> Self:
         """Return a copy with other values in some fields."""
         clone = object.__new__(type(self))
-        own, cached = clone.__dict__, cached_names(type(self))
+        kind: type = type(self)
+        own, cached = clone.__dict__, cached_names(kind)
         for name, value in vars(self).items():
             # Cached values, computed from the old fields, are left out.
             if name not in cached:

@@ -128,8 +128,8 @@ class FillData(Transform, keeps_size=True, seeded=False):
         self, values: dict[str, Any], own: dict[str, dict[Any, Any]], minibatch: SampledMiniBatch, edge_type: Any
     ) -> None:
         """Add the edges of a type, their features and their ids to the values for its table."""
-        row, col, edge = own["row"].get(edge_type), own["col"].get(edge_type), own["edge"].get(edge_type)
-        if row is None:
+        row, col, edge = (own[name].get(edge_type) for name in ("row", "col", "edge"))
+        if row is None or col is None:
             row = col = edge = torch.empty(0, dtype=torch.int64, device="cpu")
         index = edge_index_of(row, col)
         if self.as_edge_index:

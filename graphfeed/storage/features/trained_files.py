@@ -207,10 +207,10 @@ def check_parts(parts: Sequence[Tables], count: int, like: Tables) -> None:
                 f"{name} of the state is {' and '.join(kinds)}, but this table has {wanted}; create it alike"
             )
     for pairs, rows in [[part[name] for name in EARLIER] for part in parts if not part.keys().isdisjoint(EARLIER)]:
-        found = dtype_and_shape(pairs.dtype, pairs.shape), dtype_and_shape(rows.dtype, rows.shape)
-        own = dtype_and_shape(like["rows"].dtype, torch.Size([len(pairs), *like["rows"].shape[1:]]))
-        if found != (dtype_and_shape(torch.int64, torch.Size([len(pairs), 2])), own):
-            raise ValueError(f"earlier rows of the state are {' and '.join(found)}, but should be {own} with pairs")
+        both = dtype_and_shape(pairs.dtype, pairs.shape), dtype_and_shape(rows.dtype, rows.shape)
+        wanted = dtype_and_shape(like["rows"].dtype, torch.Size([len(pairs), *like["rows"].shape[1:]]))
+        if both != (dtype_and_shape(torch.int64, torch.Size([len(pairs), 2])), wanted):
+            raise ValueError(f"earlier rows of the state are {' and '.join(both)}, but should be {wanted} with pairs")
         check_ids("earlier ids", pairs[:, 1], count, ValueError)
     if "ids" in parts[0]:
         seen = torch.zeros(count, dtype=torch.bool, device="cpu")

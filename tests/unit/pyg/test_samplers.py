@@ -46,6 +46,22 @@ def test_a_sampler_of_ones_own_is_called_for_the_seeds() -> None:
     assert (batch.batch_size, batch.input_id.tolist()) == (2, [0, 1])
 
 
+class Star(Itself):
+    """Returns an edge from the first seed to each seed, in rows of one tensor, of which the first has a stride of 0."""
+
+    def sample_from_nodes(self, index: Any) -> Any:
+        output = super().sample_from_nodes(index)
+        both = torch.stack([output.row + 7, output.row])
+        both[0, 0] = 0
+        output.row, output.col = both[0, :1].expand(len(output.row)), both[1]
+        return output
+
+
+def test_its_edges_may_be_strided_rows_of_one_tensor() -> None:
+    (batch,) = NodeLoader(homogeneous(), Star(), torch.tensor([4, 9, 2]), batch_size=3)
+    assert batch.edge_index.tolist() == [[0, 0, 0], [0, 1, 2]]
+
+
 def test_what_it_draws_depends_on_the_mini_batch_alone() -> None:
     data = homogeneous()
     found = [[values_of(batch) for batch in NodeLoader(data, Itself(), batch_size=9, seed=1)] for _ in range(2)]
