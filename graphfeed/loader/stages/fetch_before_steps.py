@@ -10,6 +10,7 @@ from graphfeed.datapipes import Datapipe, FeatureFetcher, apply_stages, length
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.run import END, current_run
 from graphfeed.loader.stages.in_workers import with_failure
+from graphfeed.loader.stages.trained_fetcher import stale_by
 from graphfeed.loader.transport.thread_channel import Failure
 from graphfeed.ops.process import result_of
 from graphfeed.storage.features import FetchAhead
@@ -31,6 +32,8 @@ class FetchBeforeSteps(Datapipe, one_to_one=True, inserted=True, seeded=False):
         tables = {fetcher.feature_store[key] for key in fetcher.trained_keys}
         thread, source = ThreadExecutor(1, "graphfeed-trained"), with_failure(fetcher.datapipe)
         waiting: deque[tuple[FetchAhead, Future[Any]]] = deque()
+        # The store may have another table since the plan was made.
+        most = min(self.staleness, stale_by(fetcher))
 
         def begin(minibatch: Any) -> tuple[FetchAhead, Future[Any]]:
             key = getattr(minibatch, "key", None)
@@ -45,7 +48,7 @@ class FetchBeforeSteps(Datapipe, one_to_one=True, inserted=True, seeded=False):
 
         try:
             while True:
-                while len(waiting) <= self.staleness and (minibatch := next(source, END)) is not END:
+                while len(waiting) <= most and (minibatch := next(source, END)) is not END:
                     waiting.append(begin(minibatch))
                 if not waiting:
                     return

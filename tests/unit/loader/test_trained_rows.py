@@ -184,6 +184,23 @@ def test_old_rows_are_the_same_for_two_loaders_by_turns_and_another_grad_mode() 
     assert torch.equal(*found)
 
 
+def test_another_table_in_the_store_has_its_own_staleness() -> None:
+    found = []
+    for num_workers in (0, 2):
+        tables = [gf.TrainableFeature(1, 2, "sgd", 0.1, seed=0, staleness=staleness) for staleness in (3, 1, 0, 3)]
+        own = gf.BasicFeatureStore({("node", None, "x"): tables[0]})
+        items = gf.ItemSampler(gf.ItemSet(torch.zeros(9, dtype=torch.int64), names="seeds"), batch_size=1)
+        with gf.DataLoader(items.fetch_feature(own, ["x"]), num_workers=num_workers, seed=0) as loader:
+            for table in tables:
+                own["node", None, "x"] = table
+                for minibatch in loader:
+                    minibatch.node_features["x"].square().sum().backward()
+                    table.step()
+        found.append(torch.cat([table.read() for table in tables]))
+    assert torch.equal(*found)
+    assert len({*found[0][:, 0].tolist()}) == 3
+
+
 def test_old_rows_are_read_once() -> None:
     table = gf.TrainableFeature(6, 2, staleness=2)
     reads, read = [], table.read
