@@ -33,6 +33,9 @@ def late_streams() -> Iterator[list[tuple[Any, ...]]]:
         stack.enter_context(emulated_runtime.installed())
         stack.enter_context(patch.object(emulated_runtime, "MODE", pretending))
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda own: EmulatedCuda.memory.pin_memory(own)))
+        stack.enter_context(
+            patch.object(torch.Tensor, "is_pinned", lambda own, device=None: EmulatedCuda.memory.is_pinned(own))
+        )
         stack.enter_context(patch.object(torch, "empty", partial(empty_in, EmulatedCuda.memory, torch.empty)))
         stack.enter_context(patch.dict(PACKAGES, {"meta": "cuda"}))
         yield Stream.log

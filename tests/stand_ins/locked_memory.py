@@ -28,6 +28,8 @@ class Block:
         memory = np.empty(size + 2 * PAGESIZE, np.uint8)  # other memory is never on its pages
         first = -memory.ctypes.data % PAGESIZE
         self.bytes = memory[first : first + size]
+        self.storage = 0
+        """The storage that was handed out."""
         self.streams: set[Any] = set()
         """The streams on which it was copied since it was handed out."""
 
@@ -87,7 +89,9 @@ class LockedMemory:
         # Not a view of a larger storage, because torch asks about the first byte of the storage.
         own = block.bytes[: prod(shape) * dtype.itemsize]
         weakref.finalize(own, self.take_back, block)
-        return torch.from_numpy(own).view(dtype).reshape(shape)
+        made = torch.from_numpy(own).view(dtype).reshape(shape)
+        block.storage = made.untyped_storage()._cdata
+        return made
 
     def take_back(self, block: Block) -> None:
         """Reuse a freed block: at once or, if it was copied, when the streams have finished the copies.
@@ -112,10 +116,14 @@ class LockedMemory:
             hand_out()
 
     def note_copy(self, tensor: torch.Tensor, stream: Any) -> None:
-        """Note that a stream copies a tensor without a wait, as torch does for storages in its own pinned memory."""
-        block = self.blocks.get(tensor.untyped_storage().data_ptr())
-        if block is not None:
-            block.streams.add(stream)
+        """Note that a stream copies a tensor without a wait, as torch does for storages in its own pinned memory.
+
+        Of other storages there, such as those of NumPy arrays, torch only knows tensors at the start of a block.
+        """
+        own = tensor.untyped_storage()._cdata
+        for start, block in tuple(self.blocks.items()):
+            if block.storage == own or start == tensor.data_ptr():
+                block.streams.add(stream)
 
     def is_pinned(self, tensor: torch.Tensor, device: Any = None) -> bool:
         """Answer as torch does: whether the first byte of the tensor's storage is locked."""

@@ -139,7 +139,8 @@ def compact_parts(
         keys = torch.full((slots,), -1, dtype=torch.int64, device="cpu")
         hashed = torch.full((keys.numel(),), -1, dtype=torch.int32, device="cpu")
         module.compact(*given, keys, hashed if keys.numel() else node_map, rows, row_starts, local)
-    return Compacted(torch.from_numpy(rows.numpy()[: int(row_starts[-1])]), row_starts, local)
+    found = buffers.pinned_tensor(rows.numpy())[: int(row_starts[-1])]
+    return Compacted(buffers.as_tensor(found), row_starts, local)
 
 
 def compact_few(seeds: torch.Tensor, neighbors: torch.Tensor) -> Compacted:

@@ -17,10 +17,12 @@ from graphfeed.distributed.ranks.transport import messages
 from graphfeed.distributed.ranks.transport.connections import Connections, own_address
 from graphfeed.distributed.ranks.transport.listener import GREETING, Listener
 from graphfeed.distributed.ranks.transport.messages import Traffic, receive, send
+from graphfeed.ops.memory import POOL
 from graphfeed.testing import limits
 from tests.kinds.digests import assert_same
 from tests.kinds.joint import in_threads
 from tests.kinds.refusals import check_refused
+from tests.stand_ins.locked_memory import LockedMemory
 from tests.stand_ins.waiting import wait_until
 
 MESSAGES: list[tuple[dict[str, Any], dict[str, torch.Tensor]]] = [
@@ -52,6 +54,17 @@ def test_tensors_and_options_of_every_kind_arrive_there_and_back_also_in_pieces(
         assert seen == [options for options, _ in MESSAGES]
 
     in_threads(2, work)
+
+
+def test_what_arrives_while_results_are_pinned_is_not() -> None:
+    # Torch would not notice the copies of its tensors to a GPU, and would reuse pinned memory too early.
+    here, there = socket.socketpair()
+    with here, there, LockedMemory().installed(), POOL.pinning(), ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(send, there, {}, {"small": torch.arange(10), "large": torch.arange(10_000)})
+        _, found = receive(here)
+        sent.result()
+        assert_same(found, {"small": torch.arange(10), "large": torch.arange(10_000)})
+        assert not any(tensor.is_pinned() for tensor in found.values())
 
 
 class Other:

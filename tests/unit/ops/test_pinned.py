@@ -307,3 +307,28 @@ def test_memory_that_a_gpu_cant_read_where_it_is_is_not_locked(
         ops.pin_in_place(alone(1), owner)
     assert asked == [(91, 0)] * 2 + [(91, 1)]
     assert len(runtime.locked) == 1
+
+
+def test_torch_notices_the_copies_of_parts_of_pinned_results(runtime: LockedMemory) -> None:
+    seeds, neighbors = torch.arange(9000), torch.arange(3000, 12000)
+    with buffers.POOL.pinning():
+        array = buffers.empty_array(9000, np.int64)
+        rows = ops.compact(seeds, neighbors, num_nodes=12000).rows
+    # No context is left: the last loader has ended in the meantime.
+    for whole in (buffers.pinned_tensor(array), rows):
+        part = buffers.as_tensor(whole[5000:])
+        assert part.is_pinned()
+        runtime.note_copy(part, "side")
+        assert [block.streams for block in runtime.blocks.values() if block.streams] == [{"side"}]
+        for block in runtime.blocks.values():
+            block.streams.clear()
+    assert rows.equal(torch.arange(12000))
+
+
+def test_results_that_are_larger_than_mini_batches_are_not_pinned(
+    runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buffers.POOL, "idle_bytes", 1 << 16)
+    with buffers.POOL.pinning():
+        found = [buffers.empty(size, torch.int64).is_pinned() for size in (1 << 11, 1 << 12, 1 << 13, (1 << 13) + 1)]
+    assert found == [False, True, True, False]

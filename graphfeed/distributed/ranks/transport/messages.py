@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
-from graphfeed.ops.memory import buffers
+from graphfeed.ops.memory import POOL, Bytes
 from graphfeed.storage.memory import Frame, decode_tensors, encode_tensors, read_frame
 
 Tensors: TypeAlias = Mapping[str, torch.Tensor]
@@ -57,7 +58,7 @@ def send_frame(connection: socket.socket, frame: Frame) -> int:
     """Send a frame; return the size of the message in bytes."""
     if isinstance(connection, ssl.SSLSocket):
         # In one buffer, because TLS creates at least one record per call.
-        memory = buffers.empty(SIZE.size + frame.size, torch.uint8).numpy()
+        memory: Bytes = POOL.empty(SIZE.size + frame.size, np.uint8)
         SIZE.pack_into(memory.data, 0, frame.size)
         frame.write(memory[SIZE.size :])
         connection.sendall(memory.data)
@@ -79,7 +80,8 @@ def receive(connection: socket.socket) -> Message:
     """Wait for a message and return it; its tensors share one buffer."""
     size = bytearray(SIZE.size)
     receive_into(connection, memoryview(size))
-    memory = buffers.empty(SIZE.unpack(size)[0], torch.uint8).numpy()
+    # Never pinned: torch doesn't notice the copies of tensors that are made of parts of an array.
+    memory: Bytes = POOL.empty(SIZE.unpack(size)[0], np.uint8)
     receive_into(connection, memory.data)
     header, parts, _ = read_frame(memory)
     return decode_tensors(header, parts)
