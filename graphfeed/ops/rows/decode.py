@@ -54,6 +54,7 @@ def decode_rows(
         [[1.0, 128.5]]
     """
     check_codes(codes, index, bits, columns)
+    bits, columns = int(bits), int(columns)  # integers of NumPy and torch, too
     if not any(dtype is own for own in DECODED):
         raise ValueError(f"dtype must be torch.float32 or torch.bfloat16, but is {brief(dtype)}")
     factors = {name: own for name, own in (("scale", scale), ("offset", offset)) if own is not None}
@@ -103,9 +104,9 @@ def check_codes(codes: torch.Tensor, index: torch.Tensor | None, bits: int, colu
     if index is not None:
         check_vector("index", index)
     check_count("bits", bits, 4, 16)
-    if bits not in KERNELS:
+    if int(bits) not in KERNELS:
         raise ValueError(f"bits must be 4, 8 or 16, but is {brief(bits)}")
     check_count("columns", columns, 0)
     if codes.dim() != 2:
         raise ValueError(f"codes must have 2 dimensions, but has shape {tuple(codes.shape)}")
-    check_vector("codes", codes[:1].flatten(), HALVES if bits == 16 else (torch.uint8,))
+    check_vector("codes", codes[:1].flatten(), HALVES if int(bits) == 16 else (torch.uint8,))

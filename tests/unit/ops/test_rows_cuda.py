@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -73,10 +74,10 @@ def numbers_of(*shape: int) -> torch.Tensor:
 
 
 def coded_rows(bits: int, columns: int, kind: str) -> dict[str, Any]:
-    """Return the arguments of `decode_rows` for 50 rows, of which few numbers are infinite, and none is NaN."""
+    """Return the arguments of `decode_rows` for 50 rows, of which few numbers are infinite or NaN."""
     if bits == 16:
         codes = torch.randint(0, 1 << 16, (50, columns), dtype=torch.int32).to(torch.uint16).view(getattr(torch, kind))
-        return {"codes": codes.nan_to_num(0.5), "bits": 16, "columns": columns}
+        return {"codes": codes, "bits": 16, "columns": columns}
     codes = torch.randint(0, 256, (50, (columns * bits + 7) // 8), dtype=torch.uint8)
     if kind == "column":
         factors = {"scale": numbers_of(columns) / 300, "offset": numbers_of(columns) / 2}
@@ -94,6 +95,8 @@ def coded_rows(bits: int, columns: int, kind: str) -> dict[str, Any]:
 def test_codes_are_decoded_as_on_the_cpu(cuda: Cuda, bits: int, kind: str, columns: int, dtype: torch.dtype) -> None:
     given, index = coded_rows(bits, columns, kind), torch.randint(0, 50, (75,))
     codes, same_bits = given.pop("codes"), torch.int32 if dtype == torch.float32 else torch.int16
+    if dtype == torch.bfloat16 and bits == 16:  # processors have different NaN
+        codes = codes.where(~codes.isnan(), 0.5)
 
     def wanted_of(index: torch.Tensor) -> torch.Tensor:
         return ops.decode_rows(codes, index, **given, dtype=dtype).view(same_bits)
@@ -122,6 +125,15 @@ def test_codes_are_decoded_as_on_the_cpu(cuda: Cuda, bits: int, kind: str, colum
         for sorted_bytes in (1, 1 << 40):
             with limits(sorted_bytes=sorted_bytes):
                 check(cuda.pin(codes), cuda.put(index), wanted)
+
+
+def test_sizes_of_codes_are_integers_of_any_library(cuda: Cuda) -> None:
+    codes = torch.cat([torch.tensor([[3, 4, 5]]).byte(), torch.tensor([0.5, 7.0]).view(torch.uint8)[None]], 1)
+    wanted = torch.tensor([[8.5, 9.0, 9.5]])
+    for kind in (int, np.int64, torch.tensor):
+        assert ops.decode_rows(codes, None, kind(8), kind(3)).equal(wanted)
+        with cuda.running():
+            check_equal(cuda, ops.decode_rows(cuda.put(codes), None, kind(8), kind(3)), wanted)
 
 
 @pytest.mark.parametrize("halves", [(0, 1), (1, 0)])

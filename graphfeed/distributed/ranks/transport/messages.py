@@ -80,7 +80,7 @@ def receive(connection: socket.socket) -> Message:
     """Wait for a message and return it; its tensors share one buffer."""
     size = bytearray(SIZE.size)
     receive_into(connection, memoryview(size))
-    # Never pinned: torch doesn't notice the copies of tensors that are made of parts of an array.
+    # Never pinned: torch doesn't notice the copies of tensors over parts of an array.
     memory: Bytes = POOL.empty(SIZE.unpack(size)[0], np.uint8)
     receive_into(connection, memory.data)
     header, parts, _ = read_frame(memory)

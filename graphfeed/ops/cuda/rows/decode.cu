@@ -1,11 +1,11 @@
-// 1 to 32 lanes per row. They read words of codes next to each other, pass them on, and write numbers next to each other.
+// 1 to 32 lanes per row. They read adjacent words of codes, exchange them, and write adjacent numbers.
 
 #include "arrays.cuh"
 
 const u64 LINE_BYTES = 128;
 
-// CuPy's -ftz=true makes an operation of C++ count the smallest floats as 0. It doesn't change these instructions, which
-// round as the CPU does, and which the compiler never fuses.
+// With CuPy's option -ftz=true, operators of C++ flush subnormal numbers to zero. These instructions don't: they round as
+// the CPU does, and the compiler never fuses them.
 #ifdef __CUDACC__
 __device__ inline float times(float left, float right) {
     float result;
@@ -40,7 +40,7 @@ __device__ inline float float_of_half(unsigned half) {
     return __uint_as_float(number | sign | (rest >= 0x7C00 << 13 ? 0x7F800000 : 0));
 }
 
-// The upper half of a float32, rounded to the nearest one, or to the even one of two.
+// A float32 rounded to bfloat16, its upper half; ties to even.
 __device__ inline unsigned rounded_to_bfloat16(unsigned number) {
     bool is_nan = (number & 0x7FFFFFFF) > 0x7F800000;
     return is_nan ? 0xFFFF : (number + 0x7FFF + (number >> 16 & 1)) >> 16;
@@ -55,7 +55,7 @@ extern "C" __global__ void decode_rows(
     i64 per_word = 1ll << word_shift;
     bool has_factors = codes.bits < 16 && !codes.scale, is_short = codes.bits == 4;
     i64 words = (codes.row_bytes - (has_factors ? codes.bits : 0)) / word_bytes;
-    // All lanes of a warp make as many rounds, because they exchange words.
+    // All lanes of a warp do the same number of rounds, because they exchange words.
     for (i64 item = (i64)blockIdx.x * blockDim.x + threadIdx.x; (item - lane()) >> lane_bits < rows;
          item += (i64)gridDim.x * blockDim.x) {
         bool is_row = item >> lane_bits < rows;
