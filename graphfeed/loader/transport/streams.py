@@ -51,9 +51,10 @@ def parts_on_streams(value: Any) -> list[Any]:
     """Return all parts of a value that have `record_stream`, without duplicates."""
     parts: list[Any] = []
     memory = {0}
-    seen: dict[int, bool] = {}
+    seen: set[int] = set()
+    # The loop appends to the list, which also keeps all parts alive: after one is freed, another may have its id.
     waiting = [value]
-    for part in waiting:  # to which the loop appends, and which keeps parts alive, so that their ids are unique
+    for part in waiting:
         if part is None:
             continue
         kind = type(part)
@@ -70,7 +71,7 @@ def parts_on_streams(value: Any) -> list[Any]:
                 memory.add(address)
                 parts.append(part)
         elif (number := id(part)) not in seen:
-            seen[number] = True
+            seen.add(number)
             if kind in CONTAINERS:
                 waiting.extend((part if kind is dict else vars(part)).values())
             # An object of another library, such as a graph of DGL or data of PyG.

@@ -130,7 +130,8 @@ def test_codes_are_decoded_as_on_the_cpu(cuda: Cuda, bits: int, kind: str, colum
 def test_sizes_of_codes_are_integers_of_any_library(cuda: Cuda) -> None:
     codes = torch.cat([torch.tensor([[3, 4, 5]]).byte(), torch.tensor([0.5, 7.0]).view(torch.uint8)[None]], 1)
     wanted = torch.tensor([[8.5, 9.0, 9.5]])
-    for kind in (int, np.int64, torch.tensor):
+    kinds: list[Any] = [int, np.int64, torch.tensor]
+    for kind in kinds:
         assert ops.decode_rows(codes, None, kind(8), kind(3)).equal(wanted)
         with cuda.running():
             check_equal(cuda, ops.decode_rows(cuda.put(codes), None, kind(8), kind(3)), wanted)
