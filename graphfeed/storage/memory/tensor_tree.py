@@ -196,5 +196,6 @@ def views_of(block: torch.Tensor, starts: Sequence[int], like: Iterable[torch.Te
         typed = by_dtype.get(other.dtype)
         if typed is None:
             typed = by_dtype[other.dtype] = block.view(other.dtype)
+        first = typed.storage_offset() + start // other.itemsize  # a block of pinned memory is a part of a storage
         # With `data`, autograd doesn't count an in-place change of one view as a change of all.
-        yield typed.as_strided(other.shape, other.stride(), start // other.itemsize).data
+        yield typed.as_strided(other.shape, other.stride(), first).data

@@ -80,6 +80,20 @@ def test_small_tensors_are_pinned_in_one_block(memory: LockedMemory) -> None:
     assert not all_pinned(tree)
 
 
+@pytest.mark.parametrize("pinned", [False, True])
+def test_large_parts_of_a_storage_are_pinned_together_wherever_they_begin(memory: LockedMemory, pinned: bool) -> None:
+    whole = torch.arange(2 * TOGETHER_BYTES, dtype=torch.int32)
+    whole = whole.pin_memory() if pinned else whole
+    for first in (0, 5, 16, 100, 12345):
+        parts = [whole[first : first + TOGETHER_BYTES], whole[first + TOGETHER_BYTES + 3 : first + TOGETHER_BYTES + 9]]
+        moved = to_device([*parts, parts[0].view(torch.int16)[6:]], "pinned")
+        assert len(set(storages(moved))) == 1
+        for own, other in zip(moved, [*parts, parts[0].view(torch.int16)[6:]], strict=True):
+            assert own.is_pinned()
+            assert own.dtype == other.dtype
+            assert own.equal(other)
+
+
 def test_changing_one_in_place_changes_nothing_that_autograd_has_saved_of_another(memory: LockedMemory) -> None:
     weight = torch.ones(2, requires_grad=True)
     features, labels = to_device([torch.ones(2), torch.ones(2)], "pinned")
