@@ -27,6 +27,8 @@ BUFFER_POINTER, BUFFER_SIZE = 1, 2
 INVALID_CONTEXT = 201
 MAX_BLOCKS = 1 << 16
 """Maximum number of blocks. Kernels use grid-stride loops, so more blocks would only take longer to start."""
+NOTHING = nullcontext()
+"""A context without effect."""
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space")
 """Lambdas run on the device; CuPy 14 sets this option itself."""
 
@@ -67,10 +69,6 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
     recorder = buffers.RECORDER.get()
     if recorder is not None:
         recorder.note(function_of(device.index, kernel), blocks, values, with_width, arguments)
-
-
-NOTHING = nullcontext()
-"""A context without effect."""
 
 
 @contextmanager

@@ -332,3 +332,12 @@ def test_results_that_are_larger_than_mini_batches_are_not_pinned(
     with buffers.POOL.pinning():
         found = [buffers.empty(size, torch.int64).is_pinned() for size in (1 << 11, 1 << 12, 1 << 13, (1 << 13) + 1)]
     assert found == [False, True, True, False]
+
+
+def test_a_forked_process_pins_no_results(runtime: LockedMemory) -> None:
+    def pins() -> bool:
+        return buffers.empty(1 << 13, torch.int64).is_pinned()
+
+    with buffers.POOL.pinning():
+        assert (pins(), in_child(pins)) == (True, "False")
+    assert not pins()

@@ -1,6 +1,6 @@
 #include "sampling/teams.cuh"
 
-// Values of a source or, if it is null, the same value everywhere.
+// Copies `source` or, if it is null, sets all values to `value`.
 extern "C" __global__ void set_values(const i64 *source, i64 value, i64 *values, i64 count) {
     EACH(at, count) values[at] = source ? source[at] : value;
 }
