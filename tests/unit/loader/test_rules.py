@@ -47,7 +47,7 @@ def test_a_rule_says_what_it_does_in_one_line_and_leaves_the_user_s_pipeline_as_
         documentation = inspect.getdoc(rule)
         assert documentation is not None
         assert "\n" not in documentation
-        assert rule(pipe, LoaderOptions(num_workers=0)) is pipe, "inline nothing changes"
+        assert rule(pipe, LoaderOptions(num_workers=0, window=0)) is pipe, "inline nothing changes"
         for options in (THREADS, PROCESSES):
             rule(pipe, options)
             assert [(id(stage), describe_stage(stage), stage.traits) for stage in gf.traverse(pipe)] == before, rule

@@ -52,7 +52,7 @@ def behind_a_copy(feature: gf.Feature, device: str) -> Any:
 
 def windows(pipe: gf.Datapipe, **options: Any) -> list[Any]:
     running = gf.DataLoader(pipe, **options).plan.running
-    together = find(running, SampleTogether)
+    together: list[Any] = find(running, SampleTogether)
     # Graphs in memory are sampled together, too.
     return [*find(running, ReadAhead), *(stage for stage in together if not way_of(stage.datapipe).at_once)]
 

@@ -34,14 +34,14 @@ def typed() -> gf.FusedCSCSamplingGraph:
     return gf.from_coo(pairs, {"user": NODES, "item": NODES})
 
 
-def items(seeds: torch.Tensor | None = None) -> gf.ItemSampler:
+def items(seeds: torch.Tensor | None = None) -> Any:
     """Return 63 mini-batches of 8 seeds, some of them equal, and one of 4."""
     nodes = torch.arange(NODES + 8) // 2 * 2 % NODES if seeds is None else seeds
     given = gf.ItemSet((nodes, nodes * 3 % 1000), names=("seeds", "timestamp"))
     return gf.ItemSampler(given, 8, shuffle=seeds is None)
 
 
-def typed_items() -> gf.ItemSampler:
+def typed_items() -> Any:
     both = {name: gf.ItemSet(torch.arange(count), names="seeds") for name, count in (("user", 300), ("item", 40))}
     return gf.ItemSampler(gf.HeteroItemSet(both), 8, shuffle=True)
 
@@ -67,7 +67,7 @@ PIPES: dict[str, Callable[[], gf.Datapipe]] = {
 }  # fmt: skip
 
 
-def windows(pipe: gf.Datapipe, num_workers: int = 0, **options: Any) -> list[SampleTogether]:
+def windows(pipe: gf.Datapipe, num_workers: int = 0, **options: Any) -> list[Any]:
     return find(gf.DataLoader(pipe, num_workers, **options).plan.running, SampleTogether)
 
 

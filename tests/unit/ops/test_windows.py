@@ -52,8 +52,8 @@ def both(prepared: ops.PreparedHops, counts: list[tuple[int, int]], read: Any, *
     shares = [is_labor * number << 60 for number in range(len(seeds))]
     together = prepared.sample_window(seeds, keys[: len(seeds)], [None] * len(seeds), shares, read, joined)
     alone = [
-        prepared.sample(own, *given, read=read, joined=joined)
-        for own, *given in zip(seeds, keys, [None] * len(seeds), shares, strict=False)
+        prepared.sample(own, key, None, share, read, joined)
+        for own, key, share in zip(seeds, keys, shares, strict=False)
     ]
     return together, alone
 
