@@ -190,8 +190,8 @@ class MiniBatch:
         """Move all tensors to a device, including those in attributes that are not fields. Return this object.
 
         The device "pinned" means page-locked CPU memory. Tensors of less than 256 KiB, and larger ones that share a
-        storage, are copied to it, and to a GPU, in blocks that stay in memory as long as any of their tensors: `.clone()`
-        one that you keep for long.
+        storage, are copied to it, and to a GPU, in blocks that stay in memory as long as any of their tensors:
+        `.clone()` one that you keep for long.
         """
         move_together([self], device, non_blocking)
         return self

@@ -17,7 +17,7 @@ from graphfeed.storage.features import FetchAhead
 
 
 class FetchBeforeSteps(Datapipe, one_to_one=True, inserted=True, seeded=False):
-    """Fetches the rows of the next `staleness` mini-batches in a thread. Their values are those of its input.
+    """Fetches the rows of the next `staleness` mini-batches in a thread, with the values that its input yields.
 
     Fetching begins when the caller requests the mini-batch `staleness` before, and so has made the steps that the rows
     depend on.

@@ -1,4 +1,4 @@
-"""The rows of mini-batches that are fetched from a table: until the step for them, and before earlier steps."""
+"""Rows of a table that were fetched and wait for a step, and rows as they were before the last steps."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -75,17 +75,17 @@ class EarlierRows:
         self._steps: tuple[tuple[int, torch.Tensor, torch.Tensor], ...] = ()
 
     def due(self, distance: int = 0) -> int:
-        """Return how many mini-batches are done in the rows that the one `distance` mini-batches later is given."""
-        # Without gradients, rows are those of now, and no steps are expected.
+        """Return the number of steps in the rows of the mini-batch that comes `distance` mini-batches later."""
+        # Without gradients, rows are the current ones, and no steps are expected.
         return self.count + distance - self.staleness if torch.is_grad_enabled() else self.count
 
     def skip(self) -> None:
-        """Count a mini-batch without a step."""
+        """Count a mini-batch that was dropped as a step that changes no rows."""
         self.count += 1
 
     @contextmanager
     def change(self, rows: torch.Tensor, ids: torch.Tensor) -> Iterator[None]:
-        """Keep the rows at some ids, which are then changed by the step of a mini-batch."""
+        """Keep a copy of the rows at some ids, which the step in the block changes."""
         steps = self._steps
         if self.staleness:
             # Before the change, during which another thread may read rows.
@@ -98,7 +98,7 @@ class EarlierRows:
         self.count += 1
 
     def read(self, read: Callable[[torch.Tensor], torch.Tensor], ids: torch.Tensor, due: int) -> torch.Tensor:
-        """Return the rows at some ids, as they were when `due` mini-batches were done."""
+        """Return the rows at some ids, as they were after the first `due` steps."""
         rows = read(ids)
         for number, changed, before in reversed(self._steps):
             if number >= due and changed.numel():
@@ -108,7 +108,7 @@ class EarlierRows:
         return rows
 
     def tables(self, rows: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the rows that were overwritten, for a checkpoint, and the pairs of the age of a step and an id."""
+        """Return, for a checkpoint, the rows that were overwritten, and for each the age of its step and its id."""
         if not self.staleness:
             return {}
         oldest = self.count - self.staleness
@@ -121,7 +121,7 @@ class EarlierRows:
         }
 
     def load(self, tables: Mapping[str, torch.Tensor]) -> None:
-        """Forget all steps, and continue with those of a checkpoint, if it has them."""
+        """Replace the steps by those of a checkpoint, if it has any."""
         self._steps = ()
         if "earlier" in tables:
             ages, ids = tables["earlier"].unbind(1)
@@ -131,9 +131,9 @@ class EarlierRows:
 
 
 class FetchAhead:
-    """In place of the key of a mini-batch, lets its rows be fetched before the steps for those before it.
+    """Replaces the key of a mini-batch, so that its rows are fetched before the steps of earlier mini-batches.
 
-    It is created by the thread that makes the steps, which calls `arrive` when it gets the mini-batch.
+    The thread that calls `step()` creates it, and calls `arrive` when it gets the mini-batch.
     """
 
     def __init__(self, key: Any, tables: Iterable[Any], distance: int) -> None:

@@ -1,4 +1,4 @@
-"""A journal of a table in files: it has what the current step overwrites, until the step is complete."""
+"""A journal of a table in files, which keeps the rows that a step overwrites until the step is complete."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -30,9 +30,9 @@ class StepJournal:
 
     @contextmanager
     def change(self, offsets: torch.Tensor | None, options: Any) -> Iterator[None]:
-        """Write the rows at some offsets to the journal while they are changed; None: all rows, which aren't written.
+        """Keep the rows at some offsets in the journal while they are changed; None: all rows, which are not kept.
 
-        `options` returns the options of the table, of which the journal keeps those before the change until its end.
+        `options` returns the options of the table; the journal has those before the change until it is complete.
         """
         mode = "r+b" if self._path.exists() else "x+b"
         with self._path.open(mode, buffering=0) as file:

@@ -60,8 +60,8 @@ class TrainableFeature(Feature):
     evaluation, rows are only read.
 
     A step must follow each mini-batch: fetching rows before it is an error, and so is a second one. `save` writes
-    checkpoints. The table is trained by one process: it can't be pickled, and several ranks
-    need a `PartitionedTrainableFeature`.
+    checkpoints. The table is trained by one process: it can't be pickled, and several ranks need a
+    `PartitionedTrainableFeature`.
 
     Args:
         num_rows: Number of rows.
