@@ -90,7 +90,7 @@ class BufferPool:
             if free := self.blocks[size]:
                 self.idle -= size
                 return free.pop()
-        return (c_ubyte * size).from_buffer(np.empty(size, dtype=np.uint8))
+        return (c_ubyte * size).from_buffer(np.empty(size, dtype=np.uint8).data)
 
     def release(self, reference: "weakref.ref[NDArray[Any]]") -> None:
         _, block = self.lent.pop(id(reference))
