@@ -138,11 +138,11 @@ class ItemSampler(Datapipe, init=False, seeded=False):
         positions = self.positions_between(first, last)
         mark_below(positions, len(self.item_set))
         rows, size = self.item_set[positions], self.num_groups * self.item_set.group_size
-        kind, members = next(iter(rows.items())) if isinstance(rows, dict) else (None, rows)
-        parts = [member.split(size) for member in (members if isinstance(members, tuple) else (members,))]
-        for index, own in enumerate(zip(*parts, strict=True), first):
+        kind, given = next(iter(rows.items())) if isinstance(rows, dict) else (None, rows)
+        members = given if isinstance(given, tuple) else (given,)
+        for number, index in enumerate(range(first, last)):
             # Copies, so that a mini-batch that is kept or pickled doesn't have the items of all.
-            values = tuple(part.clone() for part in own)
+            values = tuple(member[number * size : (number + 1) * size].clone() for member in members)
             batch = values if len(values) > 1 else values[0]
             yield self.with_key(batch if kind is None else {kind: batch}, index)
 
