@@ -18,6 +18,7 @@ from graphfeed.loader.runner import Servers
 from graphfeed.loader.stages import (
     ByIndex,
     DecodeFeatures,
+    FetchBeforeSteps,
     InThreads,
     InWorkers,
     IssueAhead,
@@ -38,8 +39,8 @@ from graphfeed.loader.warm_up_command import warm_up
 
 # fmt: off
 __all__ = [
-    "RULES", "RUN_LISTENERS", "AddEnds", "ByIndex", "DataLoader", "DecodeFeatures", "Fingerprint", "InThreads",
-    "InWorkers", "IssueAhead", "LatestMatrices", "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch",
+    "RULES", "RUN_LISTENERS", "AddEnds", "ByIndex", "DataLoader", "DecodeFeatures", "FetchBeforeSteps", "Fingerprint",
+    "InThreads", "InWorkers", "IssueAhead", "LatestMatrices", "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch",
     "ProcessExecutor", "Progress", "ReadAhead", "ReadTrainedAhead", "RunContext", "SampleTogether", "Servers",
     "StreamPrefetch", "TemporalDataLoader", "TrainedFetcher", "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError",
     "add_ends", "bytes_text", "current_run", "find_caches", "find_difference", "loaders", "make_plan",

@@ -14,6 +14,7 @@ import torch
 import graphfeed as gf
 from graphfeed.loader import (
     ByIndex,
+    FetchBeforeSteps,
     InThreads,
     InWorkers,
     Prefetch,
@@ -67,6 +68,7 @@ INSERTED: dict[str, Callable[..., Any]] = {
     "a thread": lambda pipe, path: Prefetch(pipe()),
     "a stream": lambda pipe, path: StreamPrefetch(pipe().copy_to("meta"), "copy", "meta"),
     "windows": lambda pipe, path: read_ahead(fetched(path, pipe())),
+    "rows before steps": lambda pipe, path: FetchBeforeSteps(fetched(path, pipe()), 2),
     "sampled together": lambda pipe, path: together(pipe()),
     "sampled together in threads": lambda pipe, path: together(pipe(), num_threads=2),
 }
@@ -89,7 +91,7 @@ def running(kind: str, folder: Path, **options: Any) -> Iterator[tuple[Any, Call
 
 
 def expected(kind: str, folder: Path) -> list[str]:
-    return digests(fetched(folder / "rows.npy", sampled()) if kind == "windows" else sampled())
+    return digests(fetched(folder / "rows.npy", sampled()) if kind in ("windows", "rows before steps") else sampled())
 
 
 @EACH

@@ -4,6 +4,7 @@ They determine where others run. Workers are in `graphfeed.loader.executors`, da
 """
 
 from graphfeed.loader.stages.decode_features import DecodeFeatures, fetch_codes
+from graphfeed.loader.stages.fetch_before_steps import FetchBeforeSteps
 from graphfeed.loader.stages.in_windows import ReadAhead, SampleTogether
 from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers, UpstreamPlaceholder
 from graphfeed.loader.stages.issue_ahead import IssueAhead
@@ -13,8 +14,8 @@ from graphfeed.loader.stages.trained_fetcher import ReadTrainedAhead, TrainedFet
 
 # fmt: off
 __all__ = [
-    "ByIndex", "DecodeFeatures", "InThreads", "InWorkers", "IssueAhead", "LatestMatrices", "Pin", "Prefetch",
-    "ReadAhead", "ReadTrainedAhead", "SampleTogether", "StreamPrefetch", "TrainedFetcher", "UpstreamPlaceholder",
-    "WithCudaEvent", "fetch_codes",
+    "ByIndex", "DecodeFeatures", "FetchBeforeSteps", "InThreads", "InWorkers", "IssueAhead", "LatestMatrices", "Pin",
+    "Prefetch", "ReadAhead", "ReadTrainedAhead", "SampleTogether", "StreamPrefetch", "TrainedFetcher",
+    "UpstreamPlaceholder", "WithCudaEvent", "fetch_codes",
 ]
 # fmt: on
