@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, TypeGuard
 import torch
 
 from graphfeed.ops import is_gpu, is_readable
-from graphfeed.ops.arguments import as_ids, brief, check_vector, checked
+from graphfeed.ops.arguments import as_ids, brief, check_length, check_tensors, check_vector, checked
 from graphfeed.ops.rows import decode_rows
 from graphfeed.storage.features.feature import (
     DeferredRead,
@@ -21,7 +21,6 @@ from graphfeed.storage.features.feature import (
 from graphfeed.storage.memory.shareable import Shareable
 
 HALVES = (torch.float16, torch.bfloat16)
-DTYPES = (torch.float32, torch.bfloat16)
 
 
 class EncodedFeature(Shareable, Feature):
@@ -71,16 +70,14 @@ class EncodedFeature(Shareable, Feature):
         per: Literal["column", "row"] = "column",
         dtype: torch.dtype = torch.float32,
     ) -> None:
+        arrays = {"scale": scale, "offset": offset, "bound": bound}
+        check_tensors(**{name: own for name, own in arrays.items() if own is not None})
         kind = row_type(stored)
-        if bits not in (4, 8, 16):
-            raise ValueError(f"bits must be 4, 8 or 16, but is {brief(bits)}")
         if kind not in (HALVES if bits == 16 else (torch.uint8,)):
             wanted = "float16 or bfloat16" if bits == 16 else "uint8"
             raise TypeError(f"stored must have rows of {wanted} for {bits} bits, but has {kind}")
         if per not in ("column", "row"):
             raise ValueError(f"per must be 'column' or 'row', but is {brief(per)}")
-        if dtype not in DTYPES:
-            raise ValueError(f"dtype must be torch.float32 or torch.bfloat16, but is {dtype}")
         if (bits == 16 or per == "row") and not (scale is None and offset is None):
             raise ValueError(
                 "scale and offset are for 4 or 8 bits per column; leave them out, since these rows have none"
@@ -99,8 +96,8 @@ class EncodedFeature(Shareable, Feature):
         columns = self._size.numel() if per == "row" and bits != 16 else columns
         if self._size.numel() != columns:
             raise ValueError(f"size {tuple(self._size)} must have as many numbers as there are columns: {columns}")
-        if bound is not None and bound.numel() != columns:
-            raise ValueError(f"bound must have {columns} values, one per column, but has {bound.numel()}")
+        if bound is not None:
+            check_length("bound", bound, columns, "column")
         self.bound = bound
         """Largest absolute error of each column, float32; None if it is unknown."""
         # Everything else is checked by decoding no rows.

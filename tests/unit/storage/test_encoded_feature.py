@@ -262,6 +262,7 @@ def test_what_does_not_fit_is_named() -> None:
             (lambda: EncodedFeature(codes, 16), TypeError, "must have rows of float16 or bfloat16"),
             (lambda: EncodedFeature(codes, 8, scale, offset, size=(2,)), ValueError, "size .* as there are columns: 3"),
             (lambda: EncodedFeature(codes, 8, scale, offset, bound=scale[:1]), ValueError, "bound must have 3 values"),
+            (lambda: EncodedFeature(codes, 8, [1.0], offset), TypeError, "scale must be a torch.Tensor, but is a list"),  # type: ignore[arg-type]
             (lambda: EncodedFeature(codes, 8, scale.double(), offset), TypeError, "scale must be torch.float32"),
         ]
     )
