@@ -122,6 +122,8 @@ class EarlierRows:
 
     def load(self, tables: Mapping[str, torch.Tensor]) -> None:
         """Replace the steps by those of a checkpoint, if it has any."""
+        # Rows that were fetched ahead are thus read again, even if steps were skipped.
+        self.count += self.staleness + 1
         self._steps = ()
         if "earlier" in tables:
             ages, ids = tables["earlier"].unbind(1)

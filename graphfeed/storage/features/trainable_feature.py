@@ -368,7 +368,7 @@ class TrainableFeature(Feature):
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
         """Overwrite the rows at `ids`, or all rows, by others of the same shape. The optimizer keeps its state.
 
-        With `staleness`, call it between epochs, as some rows of an epoch may have been fetched already.
+        With a `staleness`, the next mini-batches have these rows, too.
         """
         offsets = torch.arange(self.count(), device="cpu") if ids is None else as_ids("ids", ids).cpu()
         with self._change(offsets):

@@ -201,6 +201,26 @@ def test_another_table_in_the_store_has_its_own_staleness() -> None:
     assert len({*found[0][:, 0].tolist()}) == 3
 
 
+def test_an_epoch_goes_on_with_rows_that_were_loaded_or_updated(tmp_path: Path) -> None:
+    found = []
+    for num_workers in (0, 2):
+        table = gf.TrainableFeature(1, 2, "sgd", 0.1, seed=0, staleness=2)
+        own = gf.BasicFeatureStore({("node", None, "x"): table})
+        items = gf.ItemSampler(gf.ItemSet(torch.zeros(20, dtype=torch.int64), names="seeds"), batch_size=1)
+        with gf.DataLoader(items.fetch_feature(own, ["x"]), num_workers=num_workers, seed=0) as loader:
+            for minibatch in loader:
+                minibatch.node_features["x"].square().sum().backward()
+                table.step()
+                if minibatch.key.index == 4:
+                    table.save(tmp_path / str(num_workers))
+                elif minibatch.key.index == 9:
+                    table.load(tmp_path / str(num_workers))
+                elif minibatch.key.index == 15:
+                    table.update(torch.ones(1, 2))
+        found.append(table.read())
+    assert torch.equal(*found)
+
+
 def test_old_rows_are_read_once() -> None:
     table = gf.TrainableFeature(6, 2, staleness=2)
     reads, read = [], table.read
