@@ -264,7 +264,7 @@ class ReadAheadStore(FeatureStore):
         return self._store.keys()
 
 
-class Pending(NamedTuple):
+class SampledItem(NamedTuple):
     """A mini-batch of a window, and the hops that were sampled for it."""
 
     minibatch: Any
@@ -306,7 +306,7 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
         try:
             with closing(self.windows_sampled(run, threads, largest)) as taken:
                 for window in taken:
-                    pending: Pending = window.take()
+                    pending: SampledItem = window.take()
                     # A loop without workers may have edited the graph since.
                     if pending.hops is not None and all(map(operator.is_, pending.version, self.version())):
                         yield apply_stages([sampler], pending.minibatch, observer, attach)
@@ -363,7 +363,7 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
             if found[-1] is not None:
                 largest[0] = max(map(count_bytes, found[::MEASURED]))
             for number, hops in enumerate(found):
-                window[number] = Pending(window[number], hops, self.version(), wall, cpu)
+                window[number] = SampledItem(window[number], hops, self.version(), wall, cpu)
 
         return windows(with_failure(sampler.inputs[0]), self.num_threads, fits, begin, self.window)
 

@@ -162,7 +162,7 @@ class HopArrays:
     ) -> None:
         """Copy the seeds of a mini-batch, ids within their type by node type; allocate the arrays of its results.
 
-        `moments` and `trees` are ordered by node type, like the seeds; windows may be missing. `make` allocates arrays.
+        `moments` and `trees` are in the order of the seeds; windows may be missing. `make` allocates the results.
         """
         counts = [part.size for part in seeds]
         if self.recipe.drawing.rows == "tree":
@@ -213,7 +213,7 @@ class HopArrays:
         firsts = [0, *itertools.accumulate(map(int.__add__, counts, room.rows))]
         self.rows.arrays["firsts"][:] = firsts
         self.make_room(self.nodes, "rows", firsts[-1], make)
-        self.make_room(self.table, "trees", firsts[-1] if has_trees else 0, make)
+        self.make_room(self.table, "trees", firsts[-1] if has_trees else 0, buffers.POOL.empty)
         self.at_least(self.moments, firsts[-1], *("times", "windows")[:num_moments])
         if self.recipe.by_table:
             most = min(room.edges, sum(room.rows), current_limits().first_table)
