@@ -138,8 +138,8 @@ class Runner:
             by_index = self.plan.by_index
             skipped = 0 if by_index else begin.index
             pipe = pipe.with_seed(seed, begin.epoch, begin.index - skipped)
-            # `begin` gets a digest of the order if it comes from outside, such as a PyTorch sampler.
-            if self.plan.find(OrderedSource):
+            # `begin` has a digest of the order if it comes from outside, such as a PyTorch sampler.
+            if begin.order is not None or self.plan.find(OrderedSource):
                 begin.note_order(pipe)
             if self.plan.find(IterableSource):
                 pipe = begin.follow_nodes(pipe, replays=not by_index)

@@ -178,6 +178,16 @@ def test_an_epoch_goes_on_only_in_the_order_that_it_began_with() -> None:
             assert len(seeds(other)) == len(whole) - 2
 
 
+def test_an_epoch_in_the_order_of_a_sampler_does_not_go_on_without_one() -> None:
+    loader = shuffled_loader(1)
+    next(iter(loader))
+    state = {name: value for name, value in loader.state_dict().items() if name != "fingerprint"}
+    other = NeighborLoader(homogeneous(), [1], batch_size=8, seed=state["seed"])
+    other.load_state_dict(state)
+    with pytest.raises(ValueError, match="order of epoch 0 differs from the one in state_dict"):
+        seeds(other)
+
+
 PYG = import_pyg("torch_geometric.data", "tests")
 
 LABELS = torch.tensor([0] * 90 + [2] * 9 + [5])
