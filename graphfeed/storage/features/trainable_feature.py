@@ -244,14 +244,16 @@ class TrainableFeature(Feature):
     def _options(self) -> dict[str, Any]:
         return {"num_steps": self.num_steps, **self._rule._replace(lr=self.lr).checked()._asdict()}
 
+    @checked
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Copy the rows and the state of the optimizer, its learning rate and its other numbers.
 
         Raises:
             ValueError: The state is of another number of rows, dtype or optimizer. The table is unchanged.
         """
-        rule_of(state_dict, self._rule.name, *self._tables())
-        part = {name: state_dict[name] for name in (*self._tables(), *EARLIER) if name in state_dict}
+        names = *self._tables(), *(() if state_dict.keys().isdisjoint(EARLIER) else EARLIER)
+        rule_of(state_dict, self._rule.name, *names)
+        part = {name: state_dict[name] for name in names}
         check_tensors(**part)
         check_parts([part], len(self._rows), self._tables())
         self._replace_all(part, state_dict)

@@ -86,8 +86,10 @@ def rule_of(options: dict[str, Any], name: str, *tables: str) -> StepRule:
     betas = options["betas"]
     if options["name"] != name:
         raise ValueError(f"optimizer of the state is {options['name']}, but this table has {name}; create it alike")
-    if type(options["num_steps"]) is not int:
-        raise ValueError(f"num_steps of the state must be an integer, but is {brief(options['num_steps'])}")
+    if type(options["num_steps"]) is not int or options["num_steps"] < 0:
+        raise ValueError(
+            f"num_steps of the state must be an integer of 0 or more, but is {brief(options['num_steps'])}"
+        )
     if not isinstance(betas, (list, tuple)) or len(betas) != 2:  # JSON has lists
         raise ValueError(f"betas of the state must be two numbers, but are {brief(betas)}")
     return StepRule(*(options[field] for field in StepRule._fields)).checked()

@@ -206,7 +206,11 @@ def test_a_manifest_that_was_changed_is_refused_and_changes_nothing(tmp_path: Pa
         ({"options": options | {"betas": "ab"}}, "betas of the state must be two numbers"),
         ({"options": options | {"betas": [0.5, "b"]}}, "betas must be at least 0 and below 1"),
         ({"options": options | {"lr": "a"}}, "lr must be at least 0 and below inf, but is 'a'"),
-        ({"options": options | {"num_steps": "3"}}, "num_steps of the state must be an integer, but is '3'"),
+        ({"options": options | {"num_steps": -1}}, "num_steps of the state must be an integer of 0 or more, but is -1"),
+        (
+            {"options": options | {"num_steps": "3"}},
+            "num_steps of the state must be an integer of 0 or more, but is '3'",
+        ),
     ]
     other = table(seed=8)
     train(other)
@@ -280,6 +284,12 @@ def test_the_state_of_another_table_is_refused() -> None:
             (lambda: table(num_rows=7).load_state_dict(state), ValueError, r"float32\[6, 2\], but this table has"),
             (lambda: table(dtype=torch.float64).load_state_dict(state), ValueError, r"has float64\[6, 2\]"),
             (lambda: feature.load_state_dict({"rows": state["rows"]}), ValueError, r"lacks \['betas', 'eps'"),
+            (
+                lambda: feature.load_state_dict({**state, "earlier": torch.zeros(1, 2)}),
+                ValueError,
+                r"lacks \['earlier_rows'\]",
+            ),
+            (lambda: feature.load_state_dict([]), TypeError, "state_dict must be a dict"),
         ]
     )
 
