@@ -211,9 +211,8 @@ class PreparedHops:
 
         All arguments but `read` have an entry for each mini-batch, and either all or none have windows. What takes the
         same time for small mini-batches as for large ones is done once for all of them: 32 mini-batches of 16 seeds
-        with fan-outs [10, 10] take 0.41 of the time, and pipelines with these 0.54. Their results are parts of the
-        same arrays, so keeping one of them keeps all.
-        With `joined`, `read` must be a tensor or None.
+        with fan-outs [10, 10] are 2.4 times as fast, and their pipelines 1.8 times. The results are parts of the same
+        arrays, so keeping one of them keeps all. With `joined`, `read` must be a tensor or None.
         """
         drawing, graph, labor = self.drawing, self.graph, self.drawing.method == "labor"
         times, drawn = [], list[tuple[Any, ...]]()
