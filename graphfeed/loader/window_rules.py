@@ -9,6 +9,7 @@ from graphfeed.loader.rules import OUTER_WAIT_FACTOR, LoaderOptions, device_of, 
 from graphfeed.loader.stages.in_windows import ReadAhead, SampleTogether, Sources, fetch_and_copies, slow_sources
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch
+from graphfeed.storage.datasets import is_plain
 from graphfeed.storage.features import RemoteFeature, bytes_of_rows
 
 MOST_SAMPLED = 32
@@ -37,7 +38,10 @@ def may_run_ahead(pipe: Datapipe) -> bool:
     traits = pipe.traits
     if traits.seeded or traits.awaits_steps or traits.runs_in is not Placement.AUTO:
         return False
-    return isinstance(pipe, Shardable) or (not traits.own_loop and all(map(may_run_ahead, pipe.inputs)))
+    if isinstance(pipe, Shardable):
+        items, make = getattr(pipe, "item_set", None), getattr(pipe, "minibatcher", None)
+        return make is getattr(type(pipe), "minibatcher", None) and (items is None or is_plain(items))
+    return not traits.own_loop and all(map(may_run_ahead, pipe.inputs))
 
 
 def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:

@@ -17,7 +17,7 @@ from graphfeed.ops import Key, fold
 from graphfeed.ops.arguments import brief, check_count, check_fields, check_position, mark_below
 from graphfeed.ops.sampling import permute
 from graphfeed.storage import HeteroItemSet, ItemSet
-from graphfeed.storage.datasets import num_groups_of, rows_of_groups
+from graphfeed.storage.datasets import is_plain, num_groups_of, rows_of_groups, sets_of
 
 SHUFFLE = 0x5348554646
 """Separates the key of the order from the keys of mini-batches."""
@@ -124,13 +124,11 @@ class ItemSampler(Datapipe, init=False, seeded=False):
         """Number of mini-batches whose items are taken at once; 1 unless these are numbers and tensors of one type."""
         methods = ("minibatch", "minibatch_of", "positions_of")
         plain = all(getattr(type(self), name) is getattr(ItemSampler, name) for name in methods)
-        kinds = list(self.item_set.by_type.values()) if type(self.item_set) is HeteroItemSet else [self.item_set]
-        if not plain or self.every is not None or len(kinds) > 1 or type(kinds[0]) is not ItemSet:
+        items, *more = sets_of(self.item_set)
+        if not plain or self.every is not None or more or not is_plain(self.item_set):
             return 1
-        if not all(isinstance(member, (torch.Tensor, int, range)) for member in kinds[0].members):
-            return 1
-        each = [member.nbytes for member in kinds[0].members if isinstance(member, torch.Tensor)]
-        size = (sum(each) // len(kinds[0]) + 8) * self.num_groups * kinds[0].group_size
+        each = [member.nbytes for member in items.members if isinstance(member, torch.Tensor)]
+        size = (sum(each) // len(items) + 8) * self.num_groups * items.group_size
         return min(max(BYTES_TOGETHER // size, 1), MOST_TOGETHER)
 
     def take_together(self, first: int, last: int) -> Iterator[Any]:

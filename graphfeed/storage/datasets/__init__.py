@@ -22,7 +22,15 @@ from graphfeed.storage.datasets.folder_writing import SCRATCH, check_new_folder,
 from graphfeed.storage.datasets.identity import identify
 from graphfeed.storage.datasets.inspect import inspect_dataset, inspect_graph_file
 from graphfeed.storage.datasets.item_lists import ItemLists
-from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet, Task, num_groups_of, rows_of_groups
+from graphfeed.storage.datasets.item_set import (
+    HeteroItemSet,
+    ItemSet,
+    Task,
+    is_plain,
+    num_groups_of,
+    rows_of_groups,
+    sets_of,
+)
 from graphfeed.storage.datasets.metadata import FILE_NAME, Section, stay_inside
 from graphfeed.storage.datasets.on_disk_dataset import Dataset, OnDiskDataset, OnDiskTask, open_in_files
 from graphfeed.storage.datasets.preprocess import LAYOUT, preprocess_ondisk_dataset
@@ -35,7 +43,7 @@ __all__ = [
     "ArrayWriter", "Dataset", "DatasetWriter", "EdgeArray", "Edges", "FileTask", "HeteroItemSet", "ItemLists",
     "ItemSet", "OnDiskDataset", "OnDiskTask", "RowFiles", "Section", "Sorting", "Task", "check_file",
     "check_new_folder", "checksum", "checksums_of", "id_dtype", "identify", "inspect_dataset", "inspect_graph_file",
-    "load_array", "load_yaml", "memory_for_sorting", "new_folder", "num_groups_of", "open_in_files",
-    "preprocess_ondisk_dataset", "rows_of_groups", "run_tasks", "split_column_ranges", "stay_inside", "sync_folder",
-    "wordnet", "write_array", "write_edges", "write_rows", "write_text",
+    "is_plain", "load_array", "load_yaml", "memory_for_sorting", "new_folder", "num_groups_of", "open_in_files",
+    "preprocess_ondisk_dataset", "rows_of_groups", "run_tasks", "sets_of", "split_column_ranges", "stay_inside",
+    "sync_folder", "wordnet", "write_array", "write_edges", "write_rows", "write_text",
 ]  # fmt: skip

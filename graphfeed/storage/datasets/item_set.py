@@ -314,17 +314,29 @@ class HeteroItemSet(Shareable):
     __str__ = ItemSet.__str__
 
 
+def sets_of(item_set: ItemSet | HeteroItemSet) -> list[ItemSet]:
+    """Return the items of each type."""
+    return list(item_set.by_type.values()) if isinstance(item_set, HeteroItemSet) else [item_set]
+
+
+def is_plain(item_set: ItemSet | HeteroItemSet) -> bool:
+    """Return whether all members are numbers, ranges and tensors, so that reading items runs no code of the user."""
+    sets = sets_of(item_set)
+    if type(item_set) not in (ItemSet, HeteroItemSet) or any(type(items) is not ItemSet for items in sets):
+        return False
+    return all(isinstance(member, (torch.Tensor, int, range)) for items in sets for member in items.members)
+
+
 def num_groups_of(item_set: ItemSet | HeteroItemSet) -> int:
     """Return the number of groups of items; without groups, each item is one."""
-    sets = item_set.by_type.values() if isinstance(item_set, HeteroItemSet) else [item_set]
-    return sum(len(items) // items.group_size for items in sets)
+    return sum(len(items) // items.group_size for items in sets_of(item_set))
 
 
 def rows_of_groups(item_set: ItemSet | HeteroItemSet, groups: torch.Tensor) -> torch.Tensor:
     """Return the positions of the items of some groups, group by group."""
     if item_set.group_size == 1:
         return groups
-    sets = list(item_set.by_type.values()) if isinstance(item_set, HeteroItemSet) else [item_set]
+    sets = sets_of(item_set)
     each = np.array([items.group_size for items in sets])
     rows = np.cumsum([0, *map(len, sets)])
     firsts = np.cumsum([0, *(len(items) // items.group_size for items in sets)])

@@ -131,6 +131,37 @@ def test_a_stage_of_the_user_before_the_sampler_keeps_step_with_the_loop() -> No
     assert len(windows(after)) == 1
 
 
+class OwnItems:
+    """Items that are computed when they are read."""
+
+    def __init__(self, read: Callable[[], None]) -> None:
+        self.read = read
+
+    def __len__(self) -> int:
+        return NODES
+
+    def __getitem__(self, positions: Any) -> Any:
+        self.read()
+        return positions
+
+
+def test_items_and_a_minibatcher_of_the_user_keep_step_with_the_loop() -> None:
+    seen: list[None] = []
+
+    def make(rows: Any, names: Any) -> Any:
+        seen.append(None)
+        return gf.minibatcher_default(rows, names)
+
+    own = gf.ItemSet(OwnItems(lambda: seen.append(None)), names="seeds")
+    for source in (gf.ItemSampler(own, 8), gf.ItemSampler(gf.ItemSet(NODES, names="seeds"), 8, make)):
+        pipe = source.sample_neighbor(graph(), [2])
+        assert windows(pipe) == []
+        loader = gf.DataLoader(pipe, 0)
+        seen.clear()
+        for number, _ in enumerate(loader):
+            assert len(seen) == number + 1
+
+
 class OwnHops(gf.FusedCSCSamplingGraph):
     """Has its own way of sampling all hops."""
 
