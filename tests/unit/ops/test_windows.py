@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from graphfeed import ops
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops import hop_program
+from graphfeed.testing import limits
 from tests.kinds.digests import digests
 
 NODES = 400
@@ -77,6 +79,22 @@ def test_a_program_is_reused_and_keeps_no_results() -> None:
         programs = {recipe.kept: idle for recipe, idle in hop_program.PROGRAMS.idle.items()}
         ((program,), _) = programs["hops"], programs[None]
         assert {name for name, array in program.arrays.kept.arrays.items() if array.size > 4} == {"records"}
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_huge_mini_batch_before_small_ones_takes_no_memory_for_more_like_it(joined: bool) -> None:
+    prepared = ops.PreparedHops(graph(600), [torch.tensor([-1]), torch.tensor([0])])
+    made, empty = list[Any](), buffers.POOL.empty
+
+    def noted(shape: Any, dtype: Any) -> Any:
+        made.append(empty(shape, dtype))
+        return made[-1]
+
+    with limits(window_bytes=1 << 16), patch.object(buffers.POOL, "empty", noted):
+        together, alone = both(prepared, [(97, 0), *[(1, 0)] * 31], None, joined=joined)
+    assert digests(together) == digests(alone)
+    # Joined hops have three numbers per edge in one array.
+    assert max(array.size for array in made) < 8 * sum(number % 3 * 600 for number in range(97))
 
 
 def test_a_seed_that_is_not_there_is_an_error_and_later_calls_are_right() -> None:

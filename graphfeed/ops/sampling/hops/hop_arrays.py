@@ -341,7 +341,11 @@ class HopArrays:
         done = int(self.window.arrays["places"][state.NUMBER])
         count = self.window.arrays["counts"].size // self.recipe.num_node_types
         needed = self.kept.arrays["needed"]
-        rows, edges, starts, joined = (needed if done == count else needed * (9 * count) // (8 * done)).tolist()
+        if done < count:
+            # More than fits into a window is only doubled: a huge mini-batch may be followed by small ones.
+            most = np.maximum(2 * needed, current_limits().window_bytes // 8)
+            needed = np.minimum(needed * (9 * count) // (8 * done), most)
+        rows, edges, starts, joined = needed.tolist()
         sizes = {"rows": rows, "neighbors": edges, "positions": edges, "indptr": starts}
         for name, size in (sizes if self.recipe.kept == "hops" else {"joined": joined}).items():
             self.at_least(self.kept, size, name)
