@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from graphfeed.datapipes import Datapipe, Shardable, Transform
+from graphfeed.datapipes import Datapipe, FeatureFetcher, Shardable, Transform
 from graphfeed.datapipes.pipeline import Placement, traverse
 from graphfeed.loader.placement_rules import placement_of
 from graphfeed.loader.rules import OUTER_WAIT_FACTOR, LoaderOptions, device_of, fetches_ahead
@@ -37,6 +37,8 @@ def may_run_ahead(pipe: Datapipe) -> bool:
     """
     traits = pipe.traits
     if traits.seeded or traits.awaits_steps or traits.runs_in is not Placement.AUTO:
+        return False
+    if isinstance(pipe, FeatureFetcher):  # of rows that the loop may update
         return False
     if isinstance(pipe, Shardable):
         items, make = getattr(pipe, "item_set", None), getattr(pipe, "minibatcher", None)

@@ -7,19 +7,19 @@ from concurrent.futures import CancelledError, Future
 from contextlib import closing, suppress
 from dataclasses import field
 from functools import partial
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from time import perf_counter_ns, thread_time_ns
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 
 from graphfeed.datapipes import Datapipe, FeatureFetcher, Transform, apply_stages, length
-from graphfeed.datapipes.pipeline import OBSERVER
+from graphfeed.datapipes.pipeline import OBSERVER, graphs_before
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.run import Arrivals, RunContext, current_run
-from graphfeed.loader.stages.in_workers import chain_of, detach, with_failure
+from graphfeed.loader.stages.in_workers import chain_of, detach, transforms_before, with_failure
 from graphfeed.loader.transport.thread_channel import Failure
-from graphfeed.storage import Feature, FeatureStore
+from graphfeed.storage import Feature, FeatureStore, FusedCSCSamplingGraph
 from graphfeed.storage.features import (
     PlannedRows,
     ReadsAhead,
@@ -268,12 +268,12 @@ class SampledItem(NamedTuple):
     """A mini-batch of a window, and the hops that were sampled for it."""
 
     minibatch: Any
-    hops: Any
-    """What `sample_window` returned for it; None if it is sampled alone."""
     version: tuple[object, ...]
-    """The version of the graph then."""
-    wall: int
-    cpu: int
+    """The versions of the graphs when the stages before the sampler returned it."""
+    hops: Any = None
+    """What `sample_window` returned for it; None if it is sampled alone."""
+    wall: int = 0
+    cpu: int = 0
     """Its share of the time of sampling, in nanoseconds."""
 
 
@@ -296,6 +296,8 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
 
     def __iter__(self) -> Iterator[Any]:
         run, observer, sampler = current_run(self), OBSERVER.get(), cast("Any", self.datapipe)
+        source, before = transforms_before(sampler)
+        graphs = self.graphs_in_memory()
         threads, largest, alone = ThreadExecutor(self.num_threads, "graphfeed-sample"), [1], 0
 
         def attach(minibatch: Any) -> Any:
@@ -304,14 +306,17 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
             return sampler.attach_hops(minibatch, pending.hops)
 
         try:
-            with closing(self.windows_sampled(run, threads, largest)) as taken:
+            with closing(self.windows_sampled(run, threads, graphs, largest)) as taken:
                 for window in taken:
                     pending: SampledItem = window.take()
-                    # A loop without workers may have edited the graph since.
-                    if pending.hops is not None and all(map(operator.is_, pending.version, self.version())):
-                        yield apply_stages([sampler], pending.minibatch, observer, attach)
+                    minibatch, stages = pending.minibatch, (sampler,)
+                    # A loop without workers may have edited a graph since.
+                    if not all(map(operator.is_, pending.version, versions_of(graphs))):
+                        minibatch, stages = cast("Any", source).minibatch(minibatch.key.index), (*before, sampler)
+                    elif pending.hops is not None:
+                        yield apply_stages(stages, minibatch, observer, attach)
                         continue
-                    result = apply_stages([sampler], pending.minibatch, observer)
+                    result = apply_stages(stages, minibatch, observer)
                     if alone % MEASURED == 0:
                         largest[0] = count_bytes(getattr(result, "sampled_subgraphs", None))
                     alone += 1
@@ -322,12 +327,13 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
         finally:
             threads.shutdown(cancel_futures=True)
 
-    def version(self) -> tuple[object, ...]:
-        """Return the version of a graph in memory, unless windows are sampled in threads while it is used."""
-        return () if self.num_threads else getattr(cast("Any", self.datapipe).graph, "version", ())
+    def graphs_in_memory(self) -> list[FusedCSCSamplingGraph]:
+        """Return the graphs of the sampler and of the stages before it, unless windows are sampled on other ranks."""
+        graphs = [graph for graph in graphs_before(self) if isinstance(graph, FusedCSCSamplingGraph)]
+        return graphs if isinstance(cast("Any", self.datapipe).graph, FusedCSCSamplingGraph) else []
 
     def windows_sampled(
-        self, run: RunContext, threads: ThreadExecutor, largest: list[int]
+        self, run: RunContext, threads: ThreadExecutor, graphs: list[FusedCSCSamplingGraph], largest: list[int]
     ) -> Generator[Window, None, None]:
         """Yield windows of mini-batches, each with what `sample_window` returned for it, or None if it is alone.
 
@@ -345,7 +351,7 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
             return (len(window) + 1) * largest[0] * PARTS <= self.window_bytes
 
         def begin(window: Window) -> Callable[[], object]:
-            minibatches = [own for own in window if not isinstance(own, Failure)]
+            minibatches = [own.minibatch for own in window if not isinstance(own, Failure)]
             if len(minibatches) == 1 and not self.num_threads:
                 # The sampler needs less time for it alone.
                 return partial(finish, window, lambda: [None])
@@ -363,9 +369,18 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
             if found[-1] is not None:
                 largest[0] = max(map(count_bytes, found[::MEASURED]))
             for number, hops in enumerate(found):
-                window[number] = SampledItem(window[number], hops, self.version(), wall, cpu)
+                window[number] = window[number]._replace(hops=hops, wall=wall, cpu=cpu)
 
-        return windows(with_failure(sampler.inputs[0]), self.num_threads, fits, begin, self.window)
+        def collect() -> Generator[Any, None, None]:
+            with closing(with_failure(sampler.inputs[0])) as minibatches:
+                for own in minibatches:
+                    yield own if isinstance(own, Failure) else SampledItem(own, versions_of(graphs))
+
+        return windows(collect(), self.num_threads, fits, begin, self.window)
 
     def __len__(self) -> int:
         return length(self.datapipe)
+
+
+def versions_of(graphs: Iterable[FusedCSCSamplingGraph]) -> tuple[object, ...]:
+    return tuple(chain.from_iterable(graph.version for graph in graphs))

@@ -115,6 +115,31 @@ def test_a_graph_that_the_loop_edits_is_seen_by_the_next_mini_batch() -> None:
             edited.add_edge_attribute("weight", torch.zeros(edited.total_num_edges))
 
 
+@pytest.mark.parametrize("window", [None, 0])
+def test_negatives_are_no_edges_of_a_graph_that_the_loop_has_edited(window: int | None) -> None:
+    nodes = torch.arange(20)
+    # Each node has an edge from half of the nodes, later from the other half.
+    edited = gf.from_coo((torch.arange(200) % 10, nodes.repeat_interleave(10)), 20)
+    pairs = gf.ItemSet(torch.stack([nodes, nodes], 1).repeat(20, 1), names="seeds")
+    pipe = gf.ItemSampler(pairs, 8).sample_negative_pairs(edited, "binary", query=gf.NegativeQuery(strict=True))
+    loader = gf.DataLoader(pipe.sample_neighbor(edited, [2]), 0, seed=3, window=window)
+    for number, minibatch in enumerate(loader):
+        sources = minibatch.seeds[minibatch.labels == 0, 0]
+        assert minibatch.key.index == number
+        assert bool((sources >= 10).all() if number <= 20 else (sources < 10).all())
+        if number == 20:
+            edited.indices = edited.indices + 10
+
+
+def test_rows_that_are_fetched_before_sampling_are_those_of_the_last_update() -> None:
+    feature = gf.TorchBasedFeature(torch.zeros(NODES, 1))
+    store = gf.BasicFeatureStore({("node", None, "state"): feature})
+    pipe = items().fetch_feature(store, ["state"]).sample_neighbor(graph(), [2])
+    for number, minibatch in enumerate(gf.DataLoader(pipe, 0)):
+        assert minibatch.node_features["state"].unique().tolist() == [number]
+        feature.update(torch.full((NODES, 1), number + 1.0))
+
+
 def test_a_stage_of_the_user_before_the_sampler_keeps_step_with_the_loop() -> None:
     seen: list[int] = []
 
