@@ -85,8 +85,8 @@ class DataLoader(Generic[Batch]):
             earlier ones are used. None fills the memory limit if the features are larger than that; 0 reads the rows
             of one mini-batch at a time. Not used if mini-batches are sampled on a GPU. Rows of other ranks that may be
             updated are requested in windows only if a number is given (`PartitionedFeature`). The window also bounds
-            how many mini-batches are sampled together: from a partitioned graph, and without workers, if they are
-            small, from one in memory. The latter share memory, so keeping one of them keeps all of its window.
+            how many mini-batches are sampled together: from a partitioned graph and, without workers, small ones from
+            a graph in memory. The latter share arrays of up to 10 MB, which one of them keeps alive; 0 avoids this.
         memory_limit: Bytes that reading ahead may use, including the mini-batches that wait for their rows: a number
             or a string such as "4G". None means a third of the available memory. The LOCAL_WORLD_SIZE ranks of a
             machine share it.

@@ -32,13 +32,11 @@ def window_bytes_of(stage: Any) -> float | None:
 def may_run_ahead(pipe: Datapipe) -> bool:
     """Return whether a stage and those before it may run ahead of a loop, even without workers.
 
-    They have no function or class of the user that could depend on what the loop does, and each mini-batch is known by
-    its index, so that none is awaited.
+    They have no function or class of the user that could depend on what the loop does, fetch no rows that it may
+    update, and each mini-batch is known by its index, so that none is awaited.
     """
     traits = pipe.traits
-    if traits.seeded or traits.awaits_steps or traits.runs_in is not Placement.AUTO:
-        return False
-    if isinstance(pipe, FeatureFetcher):  # of rows that the loop may update
+    if traits.seeded or traits.awaits_steps or traits.runs_in is not Placement.AUTO or isinstance(pipe, FeatureFetcher):
         return False
     if isinstance(pipe, Shardable):
         items, make = getattr(pipe, "item_set", None), getattr(pipe, "minibatcher", None)

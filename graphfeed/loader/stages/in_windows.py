@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 
-from graphfeed.datapipes import Datapipe, FeatureFetcher, Transform, apply_stages, length
+from graphfeed.datapipes import Datapipe, FeatureFetcher, Shardable, Transform, apply_stages, length
 from graphfeed.datapipes.pipeline import OBSERVER, graphs_before
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.run import Arrivals, RunContext, current_run
@@ -312,7 +312,8 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
                     minibatch, stages = pending.minibatch, (sampler,)
                     # A loop without workers may have edited a graph since.
                     if not all(map(operator.is_, pending.version, versions_of(graphs))):
-                        minibatch, stages = cast("Any", source).minibatch(minibatch.key.index), (*before, sampler)
+                        if isinstance(source, Shardable):
+                            minibatch, stages = source.minibatch(minibatch.key.index), (*before, sampler)
                     elif pending.hops is not None:
                         yield apply_stages(stages, minibatch, observer, attach)
                         continue
@@ -328,9 +329,10 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
             threads.shutdown(cancel_futures=True)
 
     def graphs_in_memory(self) -> list[FusedCSCSamplingGraph]:
-        """Return the graphs of the sampler and of the stages before it, unless windows are sampled on other ranks."""
-        graphs = [graph for graph in graphs_before(self) if isinstance(graph, FusedCSCSamplingGraph)]
-        return graphs if isinstance(cast("Any", self.datapipe).graph, FusedCSCSamplingGraph) else []
+        """Return the graphs that a loop may edit while mini-batches wait; none with threads or on other ranks."""
+        if self.num_threads or not isinstance(cast("Any", self.datapipe).graph, FusedCSCSamplingGraph):
+            return []
+        return [graph for graph in graphs_before(self) if isinstance(graph, FusedCSCSamplingGraph)]
 
     def windows_sampled(
         self, run: RunContext, threads: ThreadExecutor, graphs: list[FusedCSCSamplingGraph], largest: list[int]
