@@ -50,7 +50,8 @@ class Traits:
     draws: bool = False
     """Whether the stage draws random numbers by the mini-batch's key."""
     seeded: bool = True
-    """Whether the global generators are seeded by the mini-batch's key while the stage runs. It is not inherited."""
+    """Whether the global generators are seeded by the mini-batch's key while the stage runs. It is not inherited.
+    Without workers, a stage that isn't seeded may run up to 32 mini-batches ahead of the loop."""
     reads_graph: bool = False
     """Whether the stage samples from a graph."""
     one_to_one: bool = False
