@@ -5,7 +5,7 @@ import json
 import os
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -289,7 +289,7 @@ def test_the_state_of_another_table_is_refused() -> None:
                 ValueError,
                 r"lacks \['earlier_rows'\]",
             ),
-            (lambda: feature.load_state_dict([]), TypeError, "state_dict must be a dict"),
+            (lambda: feature.load_state_dict(cast("Any", [])), TypeError, "state_dict must be a dict"),
         ]
     )
 
