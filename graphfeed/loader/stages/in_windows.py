@@ -311,7 +311,8 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
                     pending: SampledItem = window.take()
                     minibatch, stages = pending.minibatch, (sampler,)
                     # A loop without workers may have edited a graph since.
-                    if not all(map(operator.is_, pending.version, versions_of(graphs))):
+                    if not is_current(pending, graphs):
+                        largest[0] = max(largest[0], int(self.window_bytes))  # so that fewer wait for the next edit
                         if isinstance(source, Shardable):
                             minibatch, stages = source.minibatch(minibatch.key.index), (*before, sampler)
                     elif pending.hops is not None:
@@ -353,10 +354,11 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
             return (len(window) + 1) * largest[0] * PARTS <= self.window_bytes
 
         def begin(window: Window) -> Callable[[], object]:
-            minibatches = [own.minibatch for own in window if not isinstance(own, Failure)]
-            if len(minibatches) == 1 and not self.num_threads:
-                # The sampler needs less time for it alone.
-                return partial(finish, window, lambda: [None])
+            items = [own for own in window if not isinstance(own, Failure)]
+            minibatches, current = [own.minibatch for own in items], all(is_current(own, graphs) for own in items)
+            if not self.num_threads and (len(items) == 1 or not current):
+                # The sampler needs less time for one alone; outdated ones are built again from their items.
+                return partial(finish, window, lambda: [None] * len(items))
             sample = submit(minibatches) if self.num_threads else partial(sampler.sample_window, minibatches)
             return partial(finish, window, sample)
 
@@ -382,6 +384,10 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
 
     def __len__(self) -> int:
         return length(self.datapipe)
+
+
+def is_current(item: SampledItem, graphs: Iterable[FusedCSCSamplingGraph]) -> bool:
+    return all(map(operator.is_, item.version, versions_of(graphs)))
 
 
 def versions_of(graphs: Iterable[FusedCSCSamplingGraph]) -> tuple[object, ...]:

@@ -90,7 +90,7 @@ class Counted(gf.FusedCSCSamplingGraph):
     """Records how many mini-batches are sampled by each call."""
 
     def sample(self, seeds: Any, request: Any, draws: Any) -> Any:
-        vars(self).setdefault("counts", []).append(len(seeds))
+        vars(self).setdefault("_counts", []).append(len(seeds))
         return super().sample(seeds, request, draws)
 
 
@@ -99,8 +99,16 @@ def test_windows_grow_and_larger_mini_batches_are_sampled_alone() -> None:
         counted = graph(Counted)
         with limits(window_bytes=num_bytes):
             assert len(list(gf.DataLoader(items().sample_neighbor(counted, [3, 2]), 0))) == 64
-        counts = vars(counted)["counts"]
+        counts = vars(counted)["_counts"]
         assert (counts[0], max(counts), sum(counts)) == (1, largest, 64)
+
+
+def test_few_mini_batches_are_sampled_twice_if_the_loop_edits_the_graph_at_each_step() -> None:
+    counted = graph(Counted)
+    weights = counted.edge_attribute("weight")
+    for _ in gf.DataLoader(items().sample_neighbor(counted, [3, 2]), 0):
+        counted.add_edge_attribute("weight", weights)
+    assert 64 < sum(vars(counted)["_counts"]) < 80
 
 
 def test_a_graph_that_the_loop_edits_is_seen_by_the_next_mini_batch() -> None:
