@@ -149,8 +149,7 @@ class TrainableFeature(Feature):
         own_rule = "rowwise" if optimizer == "adagrad" and rowwise else optimizer
         rule = StepRule(own_rule, lr, OPTIMIZERS[optimizer] if eps is None else eps, betas, combine == "mean").checked()
         self.fetched, self.earlier = FetchedRows(), EarlierRows(staleness)
-        has_state = rule.width(dim) > 0
-        self._files = None if path is None else files_of(path, journal=journal, has_state=has_state)
+        self._files = None if path is None else files_of(path, journal=journal, has_state=rule.width(dim) > 0)
         self.is_mapped = self._files is not None
         is_new = self._files is None or not self._files.rows.exists()
         try:
@@ -314,8 +313,7 @@ class TrainableFeature(Feature):
         with self._change(None):
             self._copy_parts(parts, self._tables())
             self._begin_from(options, parts[0])
-        loader_state: dict[str, Any] | None = options["loader"]
-        return loader_state
+        return options.get("loader")
 
     def _open_checkpoint(self, folder: str | Path) -> tuple[dict[str, Any], list[Tables]]:
         """Return the options and the parts of a checkpoint, which must be of such a table."""
