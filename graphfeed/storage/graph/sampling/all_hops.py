@@ -44,8 +44,7 @@ def sample_all_hops(
 
     With `ahead`, on a GPU, don't wait for it; return a function that does and returns the subgraphs.
     """
-    is_labor, share = request.strategy == "labor", draws[0][1] if draws else 0
-    keys: list[Any] = [own if is_labor else own[0] for own, _ in draws]
+    keys, share = keys_of(request, draws)
     read = reader_of(graph, joined=joined)
     options: dict[str, Any] = {"switch_threshold": share, "read": read, "joined": joined, "ahead": ahead}
     node_types, hops = run_prepared(graph, seeds, request, keys, **options)
@@ -84,19 +83,32 @@ def sample_at_once(
     joined: bool,
 ) -> list[Any]:
     """Sample all hops of several mini-batches in one call. Raises for arguments that don't fit, or not all alike."""
-    timed, typed = request.temporal is not None, graph.node_type_to_id is not None
-    moments = [stack_seed_times(graph, own, request) if timed or own.times is not None else None for own in seeds]
+    moments = [moments_of(graph, own, request) for own in seeds]
     windowed = moments[0] is not None and moments[0].windows is not None
-    by_type: list[dict[Any, torch.Tensor]] = [
-        complete_seeds(graph, own.ids) if typed else {None: as_seeds(graph, own.ids)} for own in seeds
-    ]
-    is_labor, shares = request.strategy == "labor", [own[0][1] if own else 0 for own in draws]
-    keys = [[both if is_labor else both[0] for both, _ in own] for own in draws]
+    by_type = [seeds_by_type(graph, own.ids) for own in seeds]
+    keys, shares = zip(*(keys_of(request, own) for own in draws), strict=True)
     prepared = prepare_hops(graph, request, windowed, on_cpu=True)
     found = prepared.sample_window([list(own.values()) for own in by_type], keys, moments, shares, read, joined)
     node_types, numbers = list(by_type[0]), type_numbers_of(graph)
     named = joined_by_name if joined else partial(subgraphs_of, graph)
     return [named(node_types, numbers, hops) for hops in found]
+
+
+def keys_of(request: SamplingRequest, draws: Sequence[Draws]) -> tuple[list[Any], int]:
+    """Return the key of each hop, or two for LABOR, and the share of the second ones."""
+    is_labor = request.strategy == "labor"
+    return [keys if is_labor else keys[0] for keys, _ in draws], draws[0][1] if draws else 0
+
+
+def moments_of(graph: GraphArrays, seeds: Seeds, request: SamplingRequest) -> ops.SeedTimes | None:
+    """Return the times of seeds for temporal sampling, or None."""
+    is_timed = request.temporal is not None or seeds.times is not None
+    return stack_seed_times(graph, seeds, request) if is_timed else None
+
+
+def seeds_by_type(graph: GraphArrays, ids: ByType) -> dict[Any, torch.Tensor]:
+    """Return the seeds of each node type, in the order of ids; without types, with the key None."""
+    return {None: as_seeds(graph, ids)} if graph.node_type_to_id is None else complete_seeds(graph, ids)
 
 
 def reader_of(graph: GraphArrays, *, joined: bool) -> Any:
@@ -132,18 +144,14 @@ def run_prepared(
     **options: Any,
 ) -> tuple[list[Any], Any]:
     """Check and complete the seeds, and sample all hops, or a single one; return the node types and the result."""
-    moments = None
-    if request.temporal is not None or seeds.times is not None:
-        moments = stack_seed_times(graph, seeds, request)
-    typed = graph.node_type_to_id is not None
-    by_type: dict[Any, torch.Tensor] = complete_seeds(graph, seeds.ids) if typed else {None: as_seeds(graph, seeds.ids)}
+    moments, by_type = moments_of(graph, seeds, request), seeds_by_type(graph, seeds.ids)
     parts = list(by_type.values())
     try:
         windowed = moments is not None and moments.windows is not None
         prepared = prepare_hops(graph, request, windowed, on_cpu=parts[0].is_cpu, hop=hop)
         return list(by_type), prepared.sample(parts, keys, moments, **options)
     except ValueError:
-        if typed:
+        if graph.node_type_to_id is not None:
             check_typed_seeds(graph, seeds.ids)  # raises errors with the names of types
         raise
 
