@@ -15,7 +15,7 @@ from graphfeed.pyg.data.fill_batch import fill_batch
 from graphfeed.pyg.data.store_data import end_types
 from graphfeed.pyg.data.tables import assign, import_pyg, tables_of
 from graphfeed.pyg.stages.sampler_output import SampledMiniBatch, edge_index_of
-from graphfeed.storage.graph import type_name
+from graphfeed.storage.graph import to_type_dict, type_name
 
 
 class ToRootedBatch(Transform, keeps_size=True, seeded=False):
@@ -85,7 +85,7 @@ class FillData(Transform, keeps_size=True, seeded=False):
         if typed:  # the template may lack some types
             nodes.update({of_type: data[of_type] for of_type in output.node if of_type not in nodes})
             edges.update({of_type: data[of_type] for of_type in output.row if of_type not in edges})
-        own = {name: by_type(getattr(output, name)) for name in FIELDS}
+        own = {name: to_type_dict(getattr(output, name)) for name in FIELDS}
         # Without types, nodes and edges have the same table.
         found: dict[Any, dict[str, Any]] = {owner: {} for owner in (*nodes, *edges)}
         for node_type in nodes:
@@ -160,10 +160,6 @@ class FillData(Transform, keeps_size=True, seeded=False):
 FIELDS = ("node", "row", "col", "edge", "batch", "num_sampled_nodes", "num_sampled_edges", "orig_row", "orig_col")
 """Fields of a sampler output that belong to types."""
 name_of = lru_cache(maxsize=1024)(type_name)
-
-
-def by_type(values: Any) -> dict[Any, Any]:
-    return values if isinstance(values, dict) else {None: values}
 
 
 def put(values: dict[str, Any], name: str, value: Any, replaces: bool) -> None:
