@@ -1,7 +1,6 @@
 """Misses and memory of a cache, an eighth of the size of a feature on disk, for power-law ids."""
 
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ import torch
 
 import graphfeed as gf
 from benchmarks.memory import Memory, in_new_process, memory, memory_after
-from benchmarks.scale import Scale
+from benchmarks.scale import Scale, lacks_room
 from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Times
 
@@ -58,10 +57,8 @@ class Run:
 def report(scale: Scale) -> Iterator[str]:
     """Yield one table."""
     size = scale.cached_rows * ROW_BYTES
-    scale.cache.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(scale.cache).free
-    if free < 1.2 * size:
-        yield f"cache: the file takes {size / 1e9:.1f} GB, but {scale.cache} has {free / 1e9:.1f} GB left\n"
+    if lack := lacks_room(scale.cache, "cache", size):
+        yield lack
         return
     with tempfile.TemporaryDirectory(dir=scale.cache) as folder:
         path = Path(folder) / "feat.npy"

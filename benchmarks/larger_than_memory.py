@@ -5,7 +5,6 @@ group can be created, the title says so, and files that fit into memory stay the
 """
 
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ import numpy as np
 import torch
 
 import graphfeed as gf
-from benchmarks.scale import Scale
+from benchmarks.scale import Scale, lacks_room
 from benchmarks.table import Row, render
 from benchmarks.timing import Times
 from graphfeed import ops
@@ -80,10 +79,8 @@ def report(scale: Scale) -> Iterator[str]:
     """Yield a table of the disk's limits, and one for each size of memory and place of the graph."""
     nodes, edges = int(NODES * scale.out_of_core), int(EDGES * scale.out_of_core)
     rows, graph = 2 * NUMBERS * nodes, 8 * nodes + 4 * edges
-    scale.cache.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(scale.cache).free
-    if free < 1.2 * (graph + rows):
-        yield f"larger_than_memory: this takes {(graph + rows) / 1e9:.1f} GB, but {scale.cache} has {free / 1e9:.1f}\n"
+    if lack := lacks_room(scale.cache, "larger_than_memory", graph + rows):
+        yield lack
         return
     with tempfile.TemporaryDirectory(dir=scale.cache) as name:
         folder = Path(name)

@@ -1,5 +1,6 @@
 """Sizes of benchmarks: in full, or for a quick run that only shows that everything works."""
 
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -58,3 +59,10 @@ def quick(cache: Path, repeats: int) -> Scale:
 def large(scale: Scale) -> Scale:
     """Return sizes where features don't fit most machines: a file of 8 GB with a cache of 1 GB."""
     return replace(scale, cached_rows=15_625_000, cached_batches=120, cached_batch_rows=135_000)
+
+
+def lacks_room(folder: Path, what: str, size: int) -> str:
+    """Create a folder; return a line if its disk lacks room for the files of a benchmark, and "" otherwise."""
+    folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    return f"{what}: this takes {size / 1e9:.1f} GB, but {folder} has {free / 1e9:.1f}\n" if free < 1.2 * size else ""

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ import torch
 
 import graphfeed as gf
 from benchmarks.larger_than_memory import DEPTH, PAGE, PARTS, PROCESS_BYTES, memory_group, read_rate
-from benchmarks.scale import Scale
+from benchmarks.scale import Scale, lacks_room
 from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Times
 
@@ -36,10 +35,8 @@ def report(scale: Scale) -> Iterator[str]:
     """Yield a table of rows per second, beside those of a disk whose random pages are read and written."""
     rows = int(ROWS * scale.out_of_core)
     size = 4 * DIM * rows
-    scale.cache.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(scale.cache).free
-    if free < 3.2 * size:
-        yield f"trained_on_disk: this takes {3 * size / 1e9:.1f} GB, but {scale.cache} has {free / 1e9:.1f}\n"
+    if lack := lacks_room(scale.cache, "trained_on_disk", 3 * size):
+        yield lack
         return
     with tempfile.TemporaryDirectory(dir=scale.cache) as name:
         path = Path(name, "rows.npy")
