@@ -311,7 +311,7 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
                     pending: SampledItem = window.take()
                     minibatch, stages = pending.minibatch, (sampler,)
                     # A loop without workers may have edited a graph since.
-                    if not is_current(pending, graphs):
+                    if not is_current(pending, versions_of(graphs)):
                         largest[0] = max(largest[0], int(self.window_bytes))  # so that fewer wait for the next edit
                         if isinstance(source, Shardable):
                             minibatch, stages = source.minibatch(minibatch.key.index), (*before, sampler)
@@ -355,7 +355,8 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
 
         def begin(window: Window) -> Callable[[], object]:
             items = [own for own in window if not isinstance(own, Failure)]
-            minibatches, current = [own.minibatch for own in items], all(is_current(own, graphs) for own in items)
+            minibatches, now = [own.minibatch for own in items], versions_of(graphs)
+            current = all(is_current(own, now) for own in items)
             if not self.num_threads and (len(items) == 1 or not current):
                 # The sampler needs less time for one alone; outdated ones are built again from their items.
                 return partial(finish, window, lambda: [None] * len(items))
@@ -386,8 +387,8 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
         return length(self.datapipe)
 
 
-def is_current(item: SampledItem, graphs: Iterable[FusedCSCSamplingGraph]) -> bool:
-    return all(map(operator.is_, item.version, versions_of(graphs)))
+def is_current(item: SampledItem, version: tuple[object, ...]) -> bool:
+    return all(map(operator.is_, item.version, version))
 
 
 def versions_of(graphs: Iterable[FusedCSCSamplingGraph]) -> tuple[object, ...]:
