@@ -32,8 +32,8 @@ def window_bytes_of(stage: Any) -> float | None:
 def may_run_ahead(pipe: Datapipe) -> bool:
     """Return whether a stage and those before it may run ahead of a loop, even without workers.
 
-    They have no function or class of the user that could depend on what the loop does, fetch no rows that it may
-    update, and each mini-batch is known by its index, so that none is awaited.
+    They run no function of the user, and a class of the user only if it says that it isn't seeded. They fetch no rows
+    that the loop may update, and each mini-batch is known by its index, so that none is awaited.
     """
     traits = pipe.traits
     if traits.seeded or traits.awaits_steps or traits.runs_in is not Placement.AUTO or isinstance(pipe, FeatureFetcher):

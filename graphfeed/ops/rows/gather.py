@@ -77,7 +77,7 @@ def gather_unchecked(values: torch.Tensor, index: torch.Tensor, out: torch.Tenso
         out = buffers.empty((index.numel(), *values.shape[1:]), values.dtype, index.device)
     if out.numel() == 0:
         return out
-    # Pinned values may lie at any address.
+    # Pinned values may start at any address.
     given = values if is_plain_memory(values) and not values.is_cpu else flat_bytes(values)
     module.gather_rows(given, as_int64(index, index), given.nbytes // values.shape[0], out)
     return out

@@ -106,8 +106,7 @@ def to_device(tree: Any, device: torch.device | str, *, non_blocking: bool = Fal
 
     The device "pinned" stands for page-locked CPU memory. It applies to dense CPU tensors and objects with a
     `pin_memory` method; everything else stays in place. CPU tensors smaller than 256 KiB are copied to pinned memory or
-    a GPU in one block, and remain contiguous there. Larger ones are copied
-    together if they share a storage.
+    a GPU in one block, and remain contiguous there. Larger ones are copied together if they share a storage.
     """
     pinned, non_blocking = str(device) == "pinned", bool(non_blocking)  # torch rejects 0 and 1
     moved: dict[int, torch.Tensor] = {}
