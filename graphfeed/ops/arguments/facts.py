@@ -4,6 +4,7 @@ Later writes to a tensor are not detected.
 """
 
 import weakref
+from functools import partial
 from typing import Literal, TypeAlias
 
 import torch
@@ -16,8 +17,8 @@ KNOWN: dict[tuple[Fact, int], tuple[int, "weakref.ref[torch.Tensor]"]] = {}
 def note(fact: Fact, values: torch.Tensor, number: int) -> None:
     """Record that values are below a number, ascend below it, end at it, or never fall and end at it ("rise to")."""
     key = fact, id(values)
-    # When it is freed, another tensor may get its id.
-    KNOWN[key] = number, weakref.ref(values, lambda _: KNOWN.pop(key, None))
+    # When it is freed, another tensor may get its id. The reference that `pop` is called with is its default.
+    KNOWN[key] = number, weakref.ref(values, partial(KNOWN.pop, key))
 
 
 def noted(fact: Fact, values: torch.Tensor) -> int | None:
