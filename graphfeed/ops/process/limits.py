@@ -44,7 +44,7 @@ class Limits:
     memory_bytes: float = math.inf
     """Memory that this process may use at most, if it is less than what the system allows."""
     read_seconds: float = 600.0
-    """Time to wait for rows from a disk, or for a block of page-locked memory, before this is an error."""
+    """Time to wait for rows from a disk before this is an error."""
     preprocess_seconds: float = 4 * 3600.0
     """Time to wait for another process that preprocesses the same dataset."""
     join_seconds: float = 1.0

@@ -8,7 +8,7 @@ import torch
 
 from graphfeed.ops import is_gpu, on_gpu
 from graphfeed.ops.arguments import as_ids, as_tensor, check_ids, check_vector, checked
-from graphfeed.ops.memory import buffers, flat_bytes
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows import gather_unchecked
 from graphfeed.storage.features.check_rows import check_constant, check_feature_rows
 from graphfeed.storage.features.encoded_feature import EncodedFeature, is_encoded, stored_rows
@@ -23,7 +23,7 @@ from graphfeed.storage.features.feature import (
 from graphfeed.storage.features.feature_cache import CPUFeatureCache
 from graphfeed.storage.features.row_cache import RowCache, bytes_of
 from graphfeed.storage.memory.cache_use import Cache
-from graphfeed.storage.memory.staging import Wait, do_nothing, staging
+from graphfeed.storage.memory.staging import Wait, do_nothing, send_rows
 
 Name = TypeVar("Name", bound=Hashable)
 Cached = TypeVar("Cached", bound="CachedFeature")
@@ -260,7 +260,6 @@ class CPUCachedFeature(CachedFeature):
 
     def _read_on_gpu(self, ids: torch.Tensor) -> torch.Tensor:
         here = self._checked(ids.cpu())
-        whole = torch.empty(0, dtype=torch.uint8, device="cpu")
         # Read at once, because each read of remote rows waits for other processes.
         at_once = self.read(here) if isinstance(self._fallback_feature, RemoteFeature) else None
 
@@ -272,7 +271,7 @@ class CPUCachedFeature(CachedFeature):
             if not missing.numel():
                 return do_nothing
             stages = self._fallback_feature.read_async(missing)
-            # Started, but not waited for: `staging` fills the next block in the meantime.
+            # Started, but not waited for: the previous block is copied in the meantime.
             first = next(stages)
 
             def wait() -> None:
@@ -281,15 +280,7 @@ class CPUCachedFeature(CachedFeature):
 
             return wait
 
-        def start_part(row: int, skipped: int, memory: torch.Tensor) -> Wait:
-            nonlocal whole
-            # A row that is larger than a block is read once, and copied to block after block.
-            if skipped == 0:
-                whole = flat_bytes(self.read(here[row : row + 1]) if at_once is None else at_once[row])
-            memory.copy_(whole[skipped : skipped + memory.numel()])
-            return do_nothing
-
-        return staging(ids.device).send(start, start_part, len(here), self.size(), self._dtype, ids.device)
+        return send_rows(start, (len(here), *self.size()), self._dtype, ids.device)
 
 
 @checked

@@ -19,7 +19,7 @@ from graphfeed.ops.process import current_limits, in_one_step, regular_file, res
 from graphfeed.ops.rows import SPAN_BYTES, gather_unchecked, read_blocks, read_bytes, read_rows
 from graphfeed.storage.features.feature import DeferredRead, ReadsAhead, Spans, TorchBasedFeature, dtype_and_shape
 from graphfeed.storage.memory.outside_files import check_saved_numbers, clear_headers
-from graphfeed.storage.memory.staging import staging
+from graphfeed.storage.memory.staging import send_rows
 
 GAP_BYTES = 1 << 15
 """Largest gap between rows that are read at once. A disk with 60,000 random reads or 1.5 GB of sequential reads per
@@ -253,12 +253,7 @@ class DiskBasedFeature(ReadsAhead):
             # The pool fills this block, while the caller copies the previous one to the GPU.
             return self._submit_rows(here[begin:end], rows, ahead=True).wait
 
-        def start_part(row: int, skipped: int, memory: torch.Tensor) -> Callable[[], torch.Tensor]:
-            first = int(here[row]) * self.row_bytes + skipped
-            read = partial(read_bytes, self._descriptor, self._start + first, memory.numpy().data)
-            return self._start_tasks(memory, [read], ahead=True).wait
-
-        return staging(ids.device).send(start, start_part, len(here), self.size(), self._dtype, ids.device)
+        return send_rows(start, (len(here), *self.size()), self._dtype, ids.device)
 
     def _submit_rows(self, ids: torch.Tensor, out: torch.Tensor, ahead: bool) -> DeferredRead:
         """Start to read the rows at checked ids into memory."""

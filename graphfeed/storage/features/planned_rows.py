@@ -9,7 +9,7 @@ import torch
 
 from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import check_count, check_ids
-from graphfeed.ops.memory import buffers, flat_bytes
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import uninterrupted
 from graphfeed.ops.rows import (
     MOST_PLANNED,
@@ -23,7 +23,7 @@ from graphfeed.ops.rows import (
     row_plan_bytes,
 )
 from graphfeed.storage.features.feature import Feature, ReadsAhead, RemoteFeature, Spans, dtype_and_shape
-from graphfeed.storage.memory.staging import Wait, do_nothing, staging
+from graphfeed.storage.memory.staging import Wait, do_nothing, send_rows
 
 MOST_OF_SLOTS = 4 / 5
 """Share of the memory that the rows of a window may take; the rest is for rows that stay for the next window."""
@@ -234,12 +234,7 @@ class PlannedRows(Feature):
             self._take(here[begin:end], rows)
             return do_nothing
 
-        def start_part(row: int, skipped: int, memory: torch.Tensor) -> Wait:
-            whole = self._take(here[row : row + 1], torch.empty(1, *self.size(), dtype=self.dtype, device="cpu"))
-            memory.copy_(flat_bytes(whole)[skipped : skipped + memory.numel()])
-            return do_nothing
-
-        return staging(ids.device).send(start, start_part, len(here), self.size(), self.dtype, ids.device)
+        return send_rows(start, (len(here), *self.size()), self.dtype, ids.device)
 
     def _take(self, ids: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         # The ids are on the CPU.

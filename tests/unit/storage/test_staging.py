@@ -1,16 +1,18 @@
-"""Copies of rows to a GPU through page-locked blocks of 4 MiB, which threads share and which survive failures."""
+"""Copies of rows to a GPU through page-locked blocks of 4 MiB, which torch reuses."""
 
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.memory.staging import Staging, Wait
+from graphfeed.storage.memory import staging
+from graphfeed.storage.memory.staging import Wait, send_rows
 from tests.kinds.cache_models import OddRowsRemote
 from tests.stand_ins.emulated_cuda import EmulatedCuda
 from tests.stand_ins.failures import NotStartedError, failing_at
@@ -18,7 +20,7 @@ from tests.stand_ins.late_streams import Stream, late_streams
 
 DEVICE = torch.device("meta")
 ROWS = torch.arange(6_000 * 1024, dtype=torch.float32).reshape(6_000, 1024)
-"""Rows of 24 MiB, which need more blocks than there are."""
+"""Rows of 24 MiB, which need several blocks."""
 WIDE = ROWS.reshape(4, -1)
 """Rows that are larger than a block."""
 INDEX = torch.arange(0, 6_000 * 7, 7) % 6_000
@@ -86,23 +88,19 @@ def test_the_next_rows_are_read_while_some_are_copied() -> None:
         happened.append(f"read from {begin}")
         return lambda: happened.append(f"copy from {begin}")
 
-    assert torch.equal(on_late_stream(lambda: send(Staging(100 * 16, 2), start, 250)), SMALL[:250])
+    assert torch.equal(on_late_stream(lambda: send(start, 100, 250)), SMALL[:250])
     assert happened == [
         "read from 0", "read from 100", "copy from 0", "read from 200", "copy from 100", "copy from 200",
     ]  # fmt: skip
 
 
-def no_parts(row: int, skipped: int, memory: torch.Tensor) -> Wait:
-    """Placeholder for reading a part of a row, for rows that fit into blocks."""
-    raise AssertionError
-
-
-def send(blocks: Staging, start: Callable[[int, int, torch.Tensor], Wait], count: int = 100) -> torch.Tensor:
-    return blocks.send(start, no_parts, count, SMALL.shape[1:], SMALL.dtype, DEVICE).cpu()
+def send(start: Callable[[int, int, torch.Tensor], Wait], rows_per_block: int, count: int = 100) -> torch.Tensor:
+    with patch.object(staging, "BLOCK_BYTES", rows_per_block * 16):
+        return send_rows(start, (count, *SMALL.shape[1:]), SMALL.dtype, DEVICE).cpu()
 
 
 @pytest.mark.parametrize("cache", ["none", "cpu"])
-def test_threads_share_few_blocks(folder: Path, cache: str) -> None:
+def test_threads_may_read_at_once(folder: Path, cache: str) -> None:
     found: dict[int, torch.Tensor] = {}
 
     def run() -> None:
@@ -124,6 +122,12 @@ def test_threads_share_few_blocks(folder: Path, cache: str) -> None:
     assert all(torch.equal(rows, ROWS[INDEX]) for rows in found.values())
 
 
+def test_the_reader_is_few_copies_ahead() -> None:
+    before = len(EmulatedCuda.memory.blocks)
+    assert torch.equal(on_late_stream(lambda: send(read, 30, 1000)), SMALL)
+    assert len(EmulatedCuda.memory.blocks) - before < 8, "of 34 blocks, few are in use at once"
+
+
 def fail(*_: Any) -> Any:
     raise OSError("it is gone")
 
@@ -133,25 +137,20 @@ def read(begin: int, end: int, rows: torch.Tensor) -> Wait:
     return lambda: None
 
 
-def test_after_any_failure_all_blocks_are_free_again() -> None:
-    """Otherwise, both blocks would be lost after two failures, and the last read would time out."""
-
+def test_after_any_failure_rows_are_sent_again() -> None:
     def run() -> torch.Tensor:
-        blocks, failures = Staging(10 * 16, 2), 0
+        failures = 0
         for start in (fail, lambda *_: fail) * 2:
             with pytest.raises(OSError, match="it is gone"):
-                send(blocks, start)
-        for huge in [Staging(1 << 60, 1)] * 2:
-            with pytest.raises(RuntimeError, match="memory"):
-                send(huge, read)
+                send(start, 10)
         for number in range(1, 30):
             try:
                 with failing_at(number):
-                    send(blocks, read)
+                    send(read, 10)
             except (torch.cuda.OutOfMemoryError, NotStartedError):
                 failures += 1
         assert failures
-        return send(blocks, read)
+        return send(read, 10)
 
     assert torch.equal(on_late_stream(run), SMALL[:100])
 
@@ -172,10 +171,9 @@ def test_a_block_that_a_failed_read_still_writes_into_is_used_by_nobody_else() -
         return wait
 
     def run() -> torch.Tensor:
-        blocks = Staging(10 * 16, 2)
         with pytest.raises(OSError, match="it is gone"):
-            send(blocks, start)
-        return send(blocks, again)
+            send(start, 10)
+        return send(again, 10)
 
     assert torch.equal(on_late_stream(run), SMALL[:100])
     assert len(late) == 2
