@@ -7,12 +7,13 @@ import torch
 
 from graphfeed.ops.arguments import brief, check_ids, check_seed, check_tensors, check_vector, checked
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.cpu.rows.train_rows import SIGNED
+from graphfeed.ops.cpu.rows.train_rows import ADAGRAD, ADAM, ROWWISE, SGD, SIGNED
 from graphfeed.ops.random import MASK
+from graphfeed.ops.structure.compact import compact
 
 FLOATS = (torch.float32, torch.float64)
-KERNELS = {"sgd": "step_sgd", "rowwise": "step_rowwise", "adagrad": "step_adagrad", "adam": "step_adam"}
-"""Kernel of each rule."""
+RULES = {"sgd": SGD, "rowwise": ROWWISE, "adagrad": ADAGRAD, "adam": ADAM}
+"""The number of each rule in the kernel."""
 
 
 class StepRule(NamedTuple):
@@ -101,8 +102,8 @@ def train_rows(
         >>> rows.tolist()
         [[-0.5, -0.5], [0.0, 0.0], [-1.0, -1.0]]
     """
-    if rule.name not in KERNELS:
-        raise ValueError(f"rule must be one of {list(KERNELS)}, but is {brief(rule.name)}")
+    if rule.name not in RULES:
+        raise ValueError(f"rule must be one of {list(RULES)}, but is {brief(rule.name)}")
     check_table("rows", rows)
     check_vector("ids", ids)
     count, size = rows.shape
@@ -120,16 +121,15 @@ def train_rows(
     check_ids("ids", ids, count, IndexError)
     if gradients.numel() == 0:
         return
-    ids, gradients = ids.contiguous(), gradients.detach().resolve_neg().contiguous()
-    table = torch.full((2 << ids.numel().bit_length(),), -1, device="cpu")
-    firsts = torch.empty(ids.numel(), dtype=torch.int64, device="cpu")
-    if module.find_firsts(ids, table, firsts):
-        gradients = gradients.clone()
-        counts, one = gradients.new_zeros(ids.numel()), gradients.new_ones(1)
-        module.add_repeated(firsts, gradients.view(-1), counts, one, rule.mean)
+    gradients = gradients.detach().resolve_neg().contiguous()
+    distinct, _, places = compact(ids[:0], ids)
+    if distinct.numel() < ids.numel():
+        # -0.0 + x is x, bit for bit.
+        sums = gradients.new_full((distinct.numel(), size), -0.0)
+        module.add_equal(places, gradients.view(-1), sums.view(-1))
+        gradients = sums.div_(places.bincount()[:, None]) if rule.mean else sums
     factors = torch.tensor(rule.factors(size), dtype=rows.dtype, device="cpu")
-    step = getattr(module, KERNELS[rule.name])
-    step(rows.view(-1), state.view(-1), ids, firsts, gradients.view(-1), factors)
+    module.step(rows.view(-1), state.view(-1), distinct, gradients.view(-1), factors, RULES[rule.name])
 
 
 def check_table(name: str, table: torch.Tensor) -> None:
