@@ -16,7 +16,7 @@ from graphfeed.datapipes import Datapipe, Transform, apply_stages
 from graphfeed.datapipes.pipeline.fluent import FLUENT, register
 from graphfeed.loader import DataLoader
 from graphfeed.ops import Key
-from graphfeed.ops.arguments import checked
+from graphfeed.ops.arguments import checked, kind_of
 from graphfeed.ops.process import limits
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ends_of, to_type_dict
@@ -254,7 +254,7 @@ def leaves(value: Any, path: str = "value") -> Iterator[tuple[str, str]]:
         yield from leaves(value.to_dict(), path)
     else:
         if not hasattr(value, "__dict__"):
-            what = f"{path} is a {type(value).__name__}, which can't be compared"
+            what = f"{path} is {kind_of(value)}, which can't be compared"
             raise TypeError(f"{what}; use tensors, arrays, numbers, strings, or collections of these")
         attributes = vars(value)
         yield path, f"{type(value).__qualname__} with {sorted(attributes)}"

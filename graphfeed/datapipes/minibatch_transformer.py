@@ -8,6 +8,7 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.pipeline.traits import Traits
 from graphfeed.datapipes.transform import Transform
+from graphfeed.ops.arguments import kind_of
 
 
 class MiniBatchTransformer(Transform, name="transform", seeded=False):
@@ -22,9 +23,7 @@ class MiniBatchTransformer(Transform, name="transform", seeded=False):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.transformer is not None and not callable(self.transformer):
-            raise TypeError(
-                f"transformer must be a function of a mini-batch, but is a {type(self.transformer).__name__}"
-            )
+            raise TypeError(f"transformer must be a function of a mini-batch, but is {kind_of(self.transformer)}")
 
     @cached_property
     def traits(self) -> Traits:
@@ -38,7 +37,7 @@ class MiniBatchTransformer(Transform, name="transform", seeded=False):
         result = self.transformer(minibatch)
         if not isinstance(result, MiniBatch):
             raise TypeError(
-                f"The transformer output should be an instance of MiniBatch, but is a {type(result).__name__}; "
+                f"The transformer output should be an instance of MiniBatch, but is {kind_of(result)}; "
                 "return the mini-batch. To return something else, derive a stage from graphfeed.Transform instead, "
                 "as to_pyg_data() does"
             )

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from graphfeed.interop.dgl_embeddings import NodeEmbedding, SparseAdagrad, SparseAdam
-from graphfeed.ops.arguments import as_ids, brief, checked
+from graphfeed.ops.arguments import as_ids, brief, checked, kind_of
 from graphfeed.ops.process import import_optional
 from graphfeed.ops.sampling import count_visits
 from graphfeed.storage.graph import (
@@ -113,7 +113,7 @@ def from_dglgraph(
         FusedCSCSamplingGraph(num_nodes=3, num_edges=2)
     """
     if not all(hasattr(g, name) for name in ("ntypes", "canonical_etypes", "num_nodes", "edges", "nodes")):
-        raise TypeError(f"g must be a dgl.DGLGraph, but is a {type(g).__name__}; from_coo takes edge lists")
+        raise TypeError(f"g must be a dgl.DGLGraph, but is {kind_of(g)}; from_coo takes edge lists")
     names = {":".join(canonical): canonical for canonical in g.canonical_etypes}
     edges = {name: g.edges(etype=canonical, order="eid") for name, canonical in names.items()}
     graph = from_coo(

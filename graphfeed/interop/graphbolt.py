@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from graphfeed.datapipes import Datapipe, ItemNameWarning, Transform
 from graphfeed.datapipes.pipeline import check_source, find, register, replace, traverse
 from graphfeed.loader.stages import Prefetch
-from graphfeed.ops.arguments import brief, check_count, check_fields, check_seconds, checked
+from graphfeed.ops.arguments import brief, check_count, check_fields, check_seconds, checked, kind_of
 from graphfeed.storage.datasets import FILE_NAME, LEGACY_NAMES, HeteroItemSet, ItemSet, OnDiskDataset
 from graphfeed.storage.graph import SampledSubgraph
 
@@ -159,7 +159,7 @@ def traverse_dps(datapipe: Datapipe) -> DataPipeGraph:
         ('MiniBatchTransformer', ['ItemSampler'])
     """
     if not isinstance(datapipe, Datapipe):
-        raise TypeError(f"datapipe must be a pipeline of stages, but is a {type(datapipe).__name__}")
+        raise TypeError(f"datapipe must be a pipeline of stages, but is {kind_of(datapipe)}")
     sources: DataPipeGraph = {}
     for stage in datapipe.inputs:
         sources.update(traverse_dps(stage))

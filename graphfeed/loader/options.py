@@ -20,12 +20,14 @@ from graphfeed.loader.progress import OrderedSource
 from graphfeed.loader.rules import sampled_on_device
 from graphfeed.loader.runner import Servers
 from graphfeed.ops import draw_unkeyed
-from graphfeed.ops.arguments import brief, check_count, check_position, check_seconds, checked, parse_bytes
+from graphfeed.ops.arguments import brief, check_count, check_position, check_seconds, checked, kind_of, parse_bytes
 from graphfeed.ops.process import load_entry_point
 from graphfeed.storage.datasets import identify
 
 FORMER_OPTIONS = ("token", "tls_root_certs", "patience")
 """Former arguments of the loader, now arguments of `SamplingServers`."""
+OF_ITEM_SAMPLER = {"batch_size", "drop_last", "shuffle"}
+"""Arguments of torch's DataLoader that a pipeline's source has."""
 CHECKED = count()
 """Numbers of the loaders whose items are compared with those of another rank."""
 MOST_IN_FLIGHT = 1 << 31
@@ -38,6 +40,8 @@ def with_other_forms(init: Init) -> Init:
 
     @wraps(init)
     def make(self: Any, datapipe: object, num_workers: Any = None, *args: Any, **kwargs: Any) -> None:
+        for name in OF_ITEM_SAMPLER & kwargs.keys():
+            raise TypeError(f"DataLoader() has no argument {name!r}; give it to the ItemSampler of the pipeline")
         former = {name: kwargs.pop(name) for name in FORMER_OPTIONS if name in kwargs}
         if former:
             warnings.warn(
@@ -60,7 +64,7 @@ def as_pipeline(datapipe: object) -> Datapipe[Any]:
         datapipe = datapipe if converted is None else converted  # `or` would fail for a stage without a length
     if not isinstance(datapipe, Datapipe):
         raise TypeError(
-            f"datapipe must be a pipeline of stages, but is a {type(datapipe).__name__}; begin with an ItemSampler, "
+            f"datapipe must be a pipeline of stages, but is {kind_of(datapipe)}; begin with an ItemSampler, "
             "and derive user-defined stages from graphfeed.Datapipe"
         )
     return datapipe

@@ -192,7 +192,7 @@ def test_what_is_no_number_flag_or_list_is_refused_by_its_name() -> None:
         ("DataLoader", {"servers": np.array([1])}, "^servers must be a list of addresses"),
         ("MiniBatch.to", {"device": "a:b"}, "^device must be a device, such as 'cpu' .*, but is 'a:b'"),
         ("PartBook", {"owners": torch.tensor(1)}, r"^owners must be .*, but is tensor\(1\)"),
-        ("NeighborSampler", {"fanouts": gf.ItemSet(3)}, "^fanouts must hold one number per hop, .*, but is a ItemSet"),
+        ("NeighborSampler", {"fanouts": gf.ItemSet(3)}, "^fanouts must hold one number per hop, .*, but is an ItemSet"),
         ("from_coo", {"num_nodes": np.bool_(True)}, "^num_nodes must be an integer or a dict, but is np.True_"),
         ("replace", {"new": None}, "^new must be a stage, but is None"),
         ("loaders", {"task": gf.OnDiskTask({}, gf.ItemSet(IDS), None, None), "negative_ratio": 2},

@@ -39,6 +39,11 @@ class UniformNegativeSampler(NegativeSampler, name="sample_uniform_negative", se
         self.graph = graph
 
     def _sample_with_etype(self, seeds: torch.Tensor, etype: str | None = None) -> Sampled:
+        if etype is not None and seeds.dim() == 1:
+            raise ValueError(
+                f"seeds of type {etype!r} are nodes, but negatives belong to edges: give pairs, shape (N, 2), of an "
+                "edge type 'source:relation:destination'"
+            )
         key = draw_key(0 if etype is None else 1 + crc32(etype.encode()))
         pairs = self.graph.sample_negative_edges_uniform(etype, seeds, self.negative_ratio, key=key)
         return with_negatives(pairs, len(seeds))

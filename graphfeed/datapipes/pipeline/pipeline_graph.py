@@ -7,7 +7,7 @@ from typing import Any
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.description import describe_stage
 from graphfeed.datapipes.pipeline.traverse import traverse
-from graphfeed.ops.arguments import check_flags
+from graphfeed.ops.arguments import check_flags, kind_of
 from graphfeed.ops.process import import_optional
 
 
@@ -85,6 +85,6 @@ def to_graph(dp: Datapipe, *, debug: bool = False) -> PipelineGraph:
           ItemSampler
     """
     if not isinstance(dp, Datapipe):
-        raise TypeError(f"dp must be a pipeline of stages, but is a {type(dp).__name__}; give it the last stage")
+        raise TypeError(f"dp must be a pipeline of stages, but is {kind_of(dp)}; give it the last stage")
     check_flags(debug=debug)
     return PipelineGraph(dp, debug)

@@ -40,12 +40,20 @@ def by_hop(fanouts: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
 
 
 def parse_fanout(name: str, given: Any, graph: SamplingGraph | None) -> torch.Tensor:
-    fanout = as_tensor(name, in_order(name, given, graph) if isinstance(given, Mapping) else given).reshape(-1)
+    numbers = in_order(name, given, graph) if isinstance(given, Mapping) else given
+    try:
+        fanout = as_tensor(name, numbers).reshape(-1)
+    except TypeError as error:
+        raise no_fanout(name, given) from error
     if not holds_whole(fanout):
-        raise TypeError(f"{name} must be integers, but is {brief(given)}")
+        raise no_fanout(name, given)
     if fanout.numel() and int(fanout.min()) < -1:
         raise ValueError(f"{name} must be -1 (all neighbours) or more, but is {brief(given)}")
     return fanout.to(torch.int64)
+
+
+def no_fanout(name: str, given: object) -> TypeError:
+    return TypeError(f"{name} must be an integer, or one per edge type, but is {brief(given)}")
 
 
 def in_order(name: str, given: Mapping[Any, Any], graph: SamplingGraph | None) -> list[Any]:

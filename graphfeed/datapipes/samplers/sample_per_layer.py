@@ -10,6 +10,7 @@ from graphfeed.datapipes.samplers.fanout_sampler import Fanout, parse_fanout
 from graphfeed.datapipes.sources.seeds import given_seeds, node_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import drawing
+from graphfeed.ops.arguments import kind_of
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import SamplingRequest, fanout_tensor
 
@@ -51,8 +52,9 @@ class SamplePerLayer(
     def __post_init__(self) -> None:
         super().__post_init__()
         if not callable(self.sampler):
-            given = type(self.sampler).__name__
-            raise TypeError(f"sampler must be a method of a graph, such as graph.sample_neighbors, but is a {given}")
+            raise TypeError(
+                f"sampler must be a method of a graph, such as graph.sample_neighbors, but is {kind_of(self.sampler)}"
+            )
         if self.graph is not None:
             self.graph.validate(self.request)
 

@@ -9,7 +9,7 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.sources.seeds import PER_ITEM, given_seeds, node_seeds, timed_node_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import drawing, minibatch_key
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, kind_of
 from graphfeed.ops.sampling import JoinedHops
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ByType, Seeds, TensorOrDict, from_type_dict
@@ -101,4 +101,4 @@ def with_input_nodes(hops: Any) -> tuple[ByType, Any]:
 def check_is_graph(graph: object) -> None:
     """Raise a TypeError unless a value is a graph to sample from."""
     if not isinstance(graph, SamplingGraph):
-        raise TypeError(f"graph must be a SamplingGraph, but is a {type(graph).__name__}; make one with from_coo")
+        raise TypeError(f"graph must be a SamplingGraph, but is {kind_of(graph)}; make one with from_coo")

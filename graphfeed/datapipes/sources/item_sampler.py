@@ -14,7 +14,7 @@ from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, measur
 from graphfeed.datapipes.sources.minibatcher import minibatcher_default
 from graphfeed.datapipes.sources.time_spans import find_spans
 from graphfeed.ops import Key, fold
-from graphfeed.ops.arguments import brief, check_count, check_fields, check_position, mark_below
+from graphfeed.ops.arguments import brief, check_count, check_fields, check_position, kind_of, mark_below
 from graphfeed.ops.sampling import permute
 from graphfeed.storage import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets import is_plain, num_groups_of, rows_of_groups, sets_of
@@ -82,7 +82,7 @@ class ItemSampler(Datapipe, init=False, seeded=False):
     def __post_init__(self) -> None:
         if not isinstance(self.item_set, (ItemSet, HeteroItemSet)):
             raise TypeError(
-                f"item_set must be an ItemSet or HeteroItemSet, but is a {type(self.item_set).__name__}; "
+                f"item_set must be an ItemSet or HeteroItemSet, but is {kind_of(self.item_set)}; "
                 "wrap it, for example ItemSet(ids, names='seeds')"
             )
         if len(self.item_set) == 0:
@@ -90,6 +90,8 @@ class ItemSampler(Datapipe, init=False, seeded=False):
         seed = check_position(0 if self.seed is None else self.seed, self.epoch, self.start)
         check_fields(self)
         if self.every is None:
+            if self.batch_size is None:
+                raise TypeError("batch_size is missing; give the number of items of a mini-batch")
             check_count("batch_size", self.batch_size, 1)
         elif self.batch_size is not None or self.drop_last:
             raise ValueError("every makes mini-batches by time; leave out batch_size and drop_last")

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.ops.arguments import as_ids, check_ids
+from graphfeed.ops.arguments import as_ids, check_ids, kind_of
 from graphfeed.ops.structure import unique_and_compact
 from graphfeed.storage.graph import ByType, seed_type_str_to_ntypes
 
@@ -102,7 +102,7 @@ def spread_over_rows(minibatch: MiniBatch, field: str) -> ByType | None:
 def spread_by_type(seeds: ByType, values: Any, indexes: Any, field: str) -> ByType:
     if isinstance(seeds, torch.Tensor):
         if not isinstance(values, torch.Tensor):
-            raise TypeError(f"{field} is a {type(values).__name__}, but seeds is a tensor; give a tensor")
+            raise TypeError(f"{field} is {kind_of(values)}, but seeds is a tensor; give a tensor")
         return spread_to_seeds("seeds", seeds, values, indexes, field)
     if not isinstance(values, dict) or set(values) != set(seeds):
         raise TypeError(f"{field} must be a dict with the types of seeds; name the item set's members for each type")

@@ -15,7 +15,7 @@ from graphfeed.distributed.edge_positions import edge_positions
 from graphfeed.distributed.partition.part_layout import check_num_parts, features_by_key, write_identity
 from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, EDGE_TIME, META, ORDER, TIME, meta_of
 from graphfeed.distributed.pyg.store_attributes import by_group
-from graphfeed.ops.arguments import checked
+from graphfeed.ops.arguments import checked, kind_of
 from graphfeed.ops.process import progress_bar
 from graphfeed.pyg.data import dim_of, domain_of, graph_of_data, is_data, tables_of
 from graphfeed.storage import FeatureStore
@@ -69,7 +69,7 @@ def source_of(data: Any) -> PartitionInput:
         return source_of_pyg(data)
     raise TypeError(
         f"data must be a FusedCSCSamplingGraph, a data set with one, or PyG's Data or HeteroData with edge_index, but "
-        f"is a {type(data).__name__}"
+        f"is {kind_of(data)}"
     )
 
 

@@ -42,7 +42,7 @@ from graphfeed.loader import LoaderOptions, find_caches, find_difference, make_p
 from graphfeed.loader.executors import WorkerTask, available_cores, notes_of, summarise_error
 from graphfeed.loader.profile import Span
 from graphfeed.loader.stages import InWorkers, fetch_codes
-from graphfeed.ops.arguments import check_count, check_flags
+from graphfeed.ops.arguments import check_count, check_flags, kind_of
 from graphfeed.ops.process import Closeable, current_limits
 
 STEP_SECONDS = 1.0
@@ -103,7 +103,7 @@ class SamplingServer(Closeable):
         num_workers: int | None = None,
     ) -> None:
         if not isinstance(pipe, Datapipe):
-            raise TypeError(f"pipe must be a pipeline of stages, but is a {type(pipe).__name__}")
+            raise TypeError(f"pipe must be a pipeline of stages, but is {kind_of(pipe)}")
         check_flags(allow_plaintext=allow_plaintext)
         check_token(token)
         self._tls, self._allow_plaintext = tls, allow_plaintext

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from graphfeed.ops.arguments import brief, check_count
+from graphfeed.ops.arguments import brief, check_count, kind_of
 
 TOKEN_VARIABLE = "GRAPHFEED_TOKEN"
 PLAINTEXT = ("grpc://", "tcp://")
@@ -72,7 +72,7 @@ def check_encryption(address: Any, option: str, *, has_tls: bool) -> str:
 def check_token(token: str | None) -> str:
     """Return a token after checking that it can be sent as a header."""
     if token is not None and not isinstance(token, str):
-        raise TypeError(f"token must be a string, but is a {type(token).__name__}")
+        raise TypeError(f"token must be a string, but is {kind_of(token)}")
     if not token or not token.isascii() or not token.isprintable() or token != token.strip():
         given = "is missing" if not token else "has other characters, or leading or trailing blanks"
         raise ValueError(f"token must be a string of printable ASCII characters, the same on both sides, but {given}")

@@ -108,7 +108,14 @@ def unpack_work(packed: bytes) -> WorkerTask:
     if multiprocessing.parent_process() is not None:
         # A forked process has no torch thread pool; an operation with several threads would wait for it forever.
         torch.set_num_threads(1)
-    work: WorkerTask = pickle.loads(packed)
+    try:
+        work: WorkerTask = pickle.loads(packed)
+    except AttributeError as error:
+        error.add_note(
+            "worker processes import your script without its `if __name__ == '__main__':` block: define the functions "
+            "and classes of stages above it"
+        )
+        raise
     return work
 
 

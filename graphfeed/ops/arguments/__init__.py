@@ -35,12 +35,12 @@ from graphfeed.ops.arguments.declared import (
 )
 from graphfeed.ops.arguments.facts import are_below, mark_below, note, noted
 from graphfeed.ops.arguments.tensors import NOTHING, Tensors, as_ids, as_tensor, holds_whole, is_read_only
-from graphfeed.ops.arguments.texts import UnknownName, brief, check_known, nearest
+from graphfeed.ops.arguments.texts import UnknownName, brief, check_known, kind_of, nearest
 
 __all__ = [
     "ID_DTYPES", "LARGEST", "MOST_VALUES", "NOTHING", "Tensors", "UnknownName", "are_below", "as_ids", "as_tensor",
     "bounds", "brief", "check_arguments", "check_bounds", "check_can_pin", "check_count", "check_fields", "check_flags",
     "check_ids", "check_ids_of_each", "check_known", "check_length", "check_position", "check_seconds", "check_seed",
-    "check_tensors", "check_vector", "checked", "holds_whole", "ignores", "is_list", "is_read_only", "mark_below",
-    "mark_copied_below", "nearest", "note", "noted", "parse_bytes", "rename_overrides", "without_ignored",
+    "check_tensors", "check_vector", "checked", "holds_whole", "ignores", "is_list", "is_read_only", "kind_of",
+    "mark_below", "mark_copied_below", "nearest", "note", "noted", "parse_bytes", "rename_overrides", "without_ignored",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from operator import index
 import torch
 
 from graphfeed.ops.arguments.facts import are_below, mark_below
-from graphfeed.ops.arguments.texts import brief
+from graphfeed.ops.arguments.texts import brief, join_or, kind_of
 
 MOST_SECONDS = 1e8
 """The longest timeout, three years, which all of the system's waiting functions accept."""
@@ -30,9 +30,7 @@ def check_tensors(**values: object) -> None:
     """Raise unless each value, given by argument name, is a tensor."""
     for name, value in values.items():
         if not isinstance(value, torch.Tensor):
-            raise TypeError(
-                f"{name} must be a torch.Tensor, but is a {type(value).__name__}; convert it with torch.as_tensor"
-            )
+            raise TypeError(f"{name} must be a torch.Tensor, but is {kind_of(value)}; convert it with torch.as_tensor")
 
 
 def check_vector(name: str, tensor: object, dtypes: tuple[torch.dtype, ...] = ID_DTYPES) -> None:
@@ -43,7 +41,7 @@ def check_vector(name: str, tensor: object, dtypes: tuple[torch.dtype, ...] = ID
     if tensor.dim() != 1:
         raise ValueError(f"{name} must have 1 dimension, but has shape {tuple(tensor.shape)}")
     if tensor.dtype not in dtypes:
-        allowed = " or ".join(str(dtype) for dtype in dtypes)
+        allowed = join_or([str(dtype) for dtype in dtypes])
         raise TypeError(f"{name} must be {allowed}, but is {tensor.dtype}; convert it with .to(...)")
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, Protocol, Type
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments.texts import brief, nearest
+from graphfeed.ops.arguments.texts import brief, nearest, with_article
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
@@ -61,6 +61,7 @@ def is_device(value: Any) -> bool:
         return False
 
 
+ARRAY_LIKE = "a torch.Tensor, a NumPy array, or a list of numbers or of rows of one length"
 RULES: dict[Any, Rule] = {
     NoneType: Rule(lambda value: value is None, "", frozenset([NoneType])),
     bool: Rule(  # strings and arrays, which Python also accepts as conditions, are more likely mistakes
@@ -80,7 +81,7 @@ RULES: dict[Any, Rule] = {
         lambda value: (
             isinstance(value, (list, tuple, range)) or (hasattr(value, "__array__") and getattr(value, "ndim", 1) > 0)
         ),
-        "a torch.Tensor, a NumPy array, or a list of numbers or of rows of one length",
+        ARRAY_LIKE,
         frozenset([torch.Tensor]),
     ),
     torch.dtype: Rule(lambda value: isinstance(value, torch.dtype), "a torch.dtype"),
@@ -112,6 +113,8 @@ def rule_of(declared: Any) -> Rule | None:
         if len(found) < len(rules):
             return None
         words = dict.fromkeys(rule.words for rule in found if rule.words)
+        if ARRAY_LIKE in words:  # which a list is
+            words.pop(RULES[Sequence].words, None)
         plain = frozenset[type]().union(*(rule.plain for rule in found))
         return Rule(lambda value: any(rule.takes(value) for rule in found), " or ".join(words), plain)
     if origin is tuple and Ellipsis not in get_args(declared):
@@ -131,7 +134,7 @@ def rule_of(declared: Any) -> Rule | None:
             lambda value: all(hasattr(value, name) for name in methods),
             f"an object with the methods of {origin.__name__}",
         )
-    return Rule(lambda value: isinstance(value, origin), f"a {origin.__name__}", frozenset([origin]))
+    return Rule(lambda value: isinstance(value, origin), with_article(origin), frozenset([origin]))
 
 
 def check_declared(name: str, rule: Rule | None, value: Any) -> None:

@@ -89,7 +89,32 @@ def value_text(value: Any, levels: int) -> str:
         if isinstance(value, kind) and isinstance(value, Collection):
             parts = [value_text(part, levels - 1) for part in islice(value, MOST_PARTS if levels else 0)]
             return f"{opened}{join_words(parts, len(value))}{',' * (kind is tuple and len(value) == 1)}{closed}"
-    return f"a {type(value).__qualname__}"
+    return kind_of(value)
+
+
+def kind_of(value: object) -> str:
+    """Return the class of a value with its article, for an error message.
+
+    Example:
+        >>> kind_of(1.5), kind_of([1]), kind_of(None), kind_of(3)
+        ('a float', 'a list', 'None', 'an int')
+    """
+    return "None" if value is None else with_article(type(value))
+
+
+def with_article(kind: type) -> str:
+    name = kind.__qualname__
+    return f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}"
+
+
+def join_or(words: Sequence[str]) -> str:
+    """Return alternatives as one string.
+
+    Example:
+        >>> join_or(["a"]), join_or(["a", "b"]), join_or(["a", "b", "c"])
+        ('a', 'a or b', 'a, b or c')
+    """
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 2 else words)
 
 
 def array_text(array: Any) -> str:

@@ -16,6 +16,7 @@ from graphfeed.ops.arguments import (
     check_tensors,
     check_vector,
     checked,
+    kind_of,
 )
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu
 from graphfeed.ops.memory import buffers
@@ -114,7 +115,7 @@ def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
     """
     check_vector("csc_indptr", indptr)
     if not isinstance(indices, torch.Tensor):
-        raise TypeError(f"indices must be a torch.Tensor, but is a {type(indices).__name__}")
+        raise TypeError(f"indices must be a torch.Tensor, but is {kind_of(indices)}")
     kernels("structure.csc", indptr, indices=indices)  # raises if the devices differ
     check_columns("csc_indptr", indptr, indices.numel())
     if indices.numel():
@@ -206,7 +207,7 @@ def check_starts(indptr: torch.Tensor) -> None:
 def check_dtype(dtype: object) -> None:
     # None stands for the dtype of the ids.
     if dtype is not None and not isinstance(dtype, torch.dtype):
-        raise TypeError(f"dtype must be a torch.dtype, but is a {type(dtype).__name__}; give torch.int64")
+        raise TypeError(f"dtype must be a torch.dtype, but is {kind_of(dtype)}; give torch.int64")
 
 
 def size_of(indptr: torch.Tensor, output_size: int | None) -> int:

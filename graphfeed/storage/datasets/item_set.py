@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.arguments import ID_DTYPES, are_below, as_tensor, bounds, brief, check_count, mark_below
+from graphfeed.ops.arguments import ID_DTYPES, are_below, as_tensor, bounds, brief, check_count, kind_of, mark_below
 from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_repr import shapes_repr
@@ -237,14 +237,14 @@ class HeteroItemSet(Shareable):
 
     def __init__(self, itemsets: Mapping[str, ItemSet] | Mapping[tuple[str, str, str], ItemSet]) -> None:
         if not isinstance(itemsets, Mapping):
-            raise TypeError(f"itemsets must be a dict of ItemSet by type, but is a {type(itemsets).__name__}")
+            raise TypeError(f"itemsets must be a dict of ItemSet by type, but is {kind_of(itemsets)}")
         if not itemsets:
             raise ValueError("itemsets is empty; give an ItemSet for at least one type")
         self._itemsets: dict[str, ItemSet] = by_type_name(cast("Mapping[Any, ItemSet]", itemsets))
         for type_name, items in self._itemsets.items():
             if not isinstance(items, ItemSet):
                 raise TypeError(
-                    f"itemsets[{type_name!r}] must be an ItemSet, but is a {type(items).__name__}; "
+                    f"itemsets[{type_name!r}] must be an ItemSet, but is {kind_of(items)}; "
                     "wrap it, for example ItemSet(ids, names='seeds')"
                 )
         names = {type_name: items.names for type_name, items in self._itemsets.items()}

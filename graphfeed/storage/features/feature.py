@@ -328,12 +328,12 @@ class TorchBasedFeature(Shareable, Feature):
         check_vector("ids", ids)
         if ids.shape != value.shape[:1]:
             raise ValueError(f"ids and value must have the same length, but have {len(ids)} and {[*value.shape][:1]}")
-        if value.shape[1:] != self.size():
-            raise ValueError(f"rows of value must have shape {tuple(self.size())}, but have {tuple(value.shape[1:])}")
+        given, wanted = (tuple(value.shape[1:]), value.dtype), (tuple(self.size()), self.dtype)
+        if given != wanted:
+            raise ValueError("rows of value must have shape {} and {}, but have {} and {}".format(*wanted, *given))
         check_ids("ids", ids, self.count(), IndexError)
         if value.requires_grad:
             raise ValueError("value requires gradients, but rows that are read have none; pass its .detach()")
-        # The tensor views memory that must not be written to, such as a mapped file: replace it by a copy.
         if self._read_only:
             self._replace(self._tensor.clone(), read_only=False)
         self._tensor[ids.to(self._tensor.device)] = value.to(self._tensor.device)

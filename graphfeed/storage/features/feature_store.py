@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-from graphfeed.ops.arguments import UnknownName, brief, checked, nearest
+from graphfeed.ops.arguments import UnknownName, brief, checked, kind_of, nearest
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.graph.type_names import type_name
 from graphfeed.storage.memory.cache_use import Cache
@@ -105,7 +105,7 @@ class BasicFeatureStore(FeatureStore):
 
     def __init__(self, features: Mapping[Any, Feature]) -> None:
         if not isinstance(features, Mapping):
-            raise TypeError(f"features must be a dict of Feature by key, but is a {type(features).__name__}")
+            raise TypeError(f"features must be a dict of Feature by key, but is {kind_of(features)}")
         self._features: dict[StoreKey, Feature] = {}
         for key, feature in features.items():
             self[key] = feature

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from graphfeed.ops.arguments import kind_of
 from graphfeed.ops.structure import check_starts
 from graphfeed.storage.graph.type_names import ends_of
 
@@ -42,12 +43,12 @@ def make_layer_data(subgraph: "SampledSubgraph", x: "ByType") -> PyGLayerData | 
     csc = subgraph.sampled_csc
     if not isinstance(csc, dict):
         if not isinstance(x, torch.Tensor):
-            raise TypeError(f"x must be a tensor, as the subgraph has no types, but is a {type(x).__name__}")
+            raise TypeError(f"x must be a tensor, as the subgraph has no types, but is {kind_of(x)}")
         # The rows begin with the columns.
         count = len(csc.indptr) - 1
         return PyGLayerData((x, x[:count]), edge_index(csc), (len(x), count))
     if not isinstance(x, dict):
-        raise TypeError(f"x must be a dict by node type, as the subgraph has types, but is a {type(x).__name__}")
+        raise TypeError(f"x must be a dict by node type, as the subgraph has types, but is {kind_of(x)}")
     rows = subgraph.original_row_node_ids
     destinations: dict[str, torch.Tensor] = {}
     sizes: dict[str, tuple[int, int]] = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, overlo
 import torch
 
 from graphfeed.ops import CompletedFuture
-from graphfeed.ops.arguments import as_ids, brief, checked, ignores, mark_below, note
+from graphfeed.ops.arguments import as_ids, brief, checked, ignores, kind_of, mark_below, note
 from graphfeed.ops.rows import delete_from_columns, delete_rows
 from graphfeed.ops.structure import PairedEdges, isin, match_pairs_of_each
 from graphfeed.storage.graph.by_type import ByType, TensorOrDict
@@ -45,7 +45,7 @@ class CSCFormatBase(Movable):
         for name, value in vars(self).items():
             if not isinstance(value, torch.Tensor):
                 raise TypeError(
-                    f"{name} must be a torch.Tensor, but is a {type(value).__name__}; make one with torch.as_tensor"
+                    f"{name} must be a torch.Tensor, but is {kind_of(value)}; make one with torch.as_tensor"
                 )
         if self.indptr.numel() == 0:
             raise ValueError("indptr must have one more entry than there are columns, but is empty")
@@ -103,8 +103,8 @@ class SampledSubgraph(Movable):
 
     def __post_init__(self) -> None:
         if not isinstance(self.sampled_csc, (CSCFormatBase, dict)):
-            given = type(self.sampled_csc).__name__
-            raise TypeError(f"sampled_csc must be a CSCFormatBase, or a dict of those by edge type, but is a {given}")
+            given = kind_of(self.sampled_csc)
+            raise TypeError(f"sampled_csc must be a CSCFormatBase, or a dict of those by edge type, but is {given}")
         for edge_type in self.sampled_csc if isinstance(self.sampled_csc, dict) else ():
             if edge_type.count(":") != 2:
                 raise ValueError(f"edge types must be of the form 'src:rel:dst', but one is {brief(edge_type)}")
@@ -142,7 +142,7 @@ class SampledSubgraph(Movable):
         typed = isinstance(self.sampled_csc, dict)
         if isinstance(edges, Mapping) != typed or isinstance(edges, tuple):
             wanted = "a dict by edge type, as the subgraph has types" if typed else "a tensor of shape (N, 2)"
-            raise TypeError(f"edges must be {wanted}, but is a {type(edges).__name__}")
+            raise TypeError(f"edges must be {wanted}, but is {kind_of(edges)}")
         named, paired = by_type_name(to_type_dict(edges)), {}
         rows, columns = to_type_dict(self.original_row_node_ids), to_type_dict(self.original_column_node_ids)
         for edge_type, csc in to_type_dict(self.sampled_csc).items():

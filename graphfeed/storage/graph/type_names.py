@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import torch
 
-from graphfeed.ops.arguments import brief, checked
+from graphfeed.ops.arguments import brief, checked, kind_of
 
 Value = TypeVar("Value")
 
@@ -122,7 +122,7 @@ def match_types(name: str, given: Any, num_nodes: Mapping[Any, int] | int) -> di
     by_type, typed = to_type_dict(given), isinstance(num_nodes, Mapping)
     if (None in by_type) == typed:
         wanted = "a dict by node type" if typed else "a tensor"
-        raise TypeError(f"{name} must be {wanted} for this graph, but is a {type(given).__name__}")
+        raise TypeError(f"{name} must be {wanted} for this graph, but is {kind_of(given)}")
     return by_type
 
 

@@ -4,6 +4,7 @@ The writer records a time, in the file or in its metadata, and sets it as the mo
 write changes the modification time; `mv`, `cp -p`, rsync and tar keep it, and a plain `cp` does not.
 """
 
+import errno
 import glob
 import io
 import os
@@ -113,6 +114,8 @@ def map_new_npy(path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> "np.mem
 
 def open_unfinished(path: Path, mode: int, hidden: bool) -> tuple[BinaryIO, Path]:
     """Create and lock a new file in the folder of `path`."""
+    if not path.parent.exists():
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder to write {path.name} to", str(path.parent))
     while True:
         part = path.with_name(f"{'.' * hidden}{path.name}.{secrets.token_hex(TOKEN_BYTES)}.part")
         file = open(part, "xb", opener=partial(os.open, mode=mode))  # noqa: SIM115

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from graphfeed.ops.arguments import kind_of
 from graphfeed.ops.memory import ALIGNMENT, Bytes, as_bytes
 from graphfeed.storage.memory.shared import from_bytes
 
@@ -47,7 +48,7 @@ def describe_tensors(tensors: Mapping[str, torch.Tensor]) -> list[TensorSpec]:
     """Return the descriptions of dense tensors, without reading their values."""
     expected = "a message must be a dict of strings to tensors, but"
     if not isinstance(tensors, Mapping):
-        raise TypeError(f"{expected} is a {type(tensors).__name__}")
+        raise TypeError(f"{expected} is {kind_of(tensors)}")
     specs = []
     for name, tensor in tensors.items():
         if type(name) is not str or not isinstance(tensor, torch.Tensor):

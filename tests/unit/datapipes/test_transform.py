@@ -148,7 +148,7 @@ def test_any_function_of_a_mini_batch_is_a_stage() -> None:
 def test_what_is_no_mini_batch_is_named() -> None:
     with gf.DataLoader(make_items().transform(nothing), num_workers=2) as loader:
         with pytest.raises(
-            TypeError, match=r"should be an instance of MiniBatch, but is a NoneType; return the .* graphfeed.Transform"
+            TypeError, match=r"should be an instance of MiniBatch, but is None; return the .* graphfeed.Transform"
         ) as caught:
             list(loader)
         assert "in MiniBatchTransformer, stage 2, mini-batch 0 of epoch 0" in caught.value.__notes__[0]

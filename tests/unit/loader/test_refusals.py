@@ -33,6 +33,7 @@ def with_options(**options: Any) -> Callable[[], object]:
 
 OPTIONS: list[Refusal] = [
     (lambda: LOADER([1, 2]), TypeError, "must be a pipeline of stages, but is a list; begin with an ItemSampler"),
+    (with_options(shuffle=True), TypeError, r"DataLoader\(\) has no argument 'shuffle'; give it to the ItemSampler"),
     (with_options(num_workers=-1), ValueError, "num_workers must be 0 or more, but is -1"),
     (with_options(num_workers=1.5), TypeError, "num_workers must be an integer, but is 1.5"),
     (with_options(num_workers="many"), TypeError, "num_workers must be an integer, but is 'many'"),

@@ -3,6 +3,7 @@
 import copyreg
 import threading
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,6 +81,28 @@ def test_what_a_notebook_defines_is_sent_by_cloudpickle_or_named_with_the_ways_o
     assert "lock" in locked
     assert "work was defined in a notebook" in without[0]
     assert all("; or install cloudpickle" in text for text in without)
+
+
+OF_A_SCRIPT = """
+import graphfeed as gf
+
+if __name__ == "__main__":
+    def work(minibatch):
+        return minibatch
+
+    pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).transform(work)
+    list(gf.DataLoader(pipe, 1, worker="process"))
+"""
+
+
+@pytest.mark.slow
+def test_a_function_that_is_defined_in_the_main_block_of_a_script_is_an_error_that_says_where_it_belongs(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "script.py").write_text(OF_A_SCRIPT)
+    done = run(str(tmp_path / "script.py"))
+    assert "Can't get attribute 'work'" in done.stderr
+    assert "define the functions and classes of stages above it" in done.stderr
 
 
 class NeedsTwo(Exception):

@@ -105,7 +105,7 @@ def test_all_hops_name_what_is_wrong() -> None:
         (lambda: typed(seeds=SEEDS[:2]), ValueError, "seeds must hold 3 tensors, one per node type, but holds 2"),
         (lambda: typed(seeds=[*SEEDS[:2], torch.tensor([250])]), ValueError,
          r"seeds\[2\] must be in 0 \.\. 249, but holds 250"),
-        (lambda: typed(fanouts=[HOPS[0], HOPS[1][:2]]), ValueError, r"or 5 \(one per edge type\), but holds 2"),
+        (lambda: typed(fanouts=[HOPS[0], HOPS[1][:2]]), ValueError, r"or 5 \(one per edge type\), but hold 2"),
         (lambda: typed(keys=[(1, 2), (3,)], drawing=ops.Drawing("labor")), ValueError, "each hop needs two keys"),
         (lambda: check(order=[0, 1, 2, 3, 3]), ValueError, "order must hold each of the 5 edge types"),
         (lambda: check(first_ids=[0, 300, 200, 600]), ValueError, "first_ids must not decrease"),

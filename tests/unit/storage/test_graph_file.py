@@ -106,6 +106,12 @@ def test_what_has_the_name_of_a_graph_and_is_none() -> None:
         path.unlink()
 
 
+def test_a_folder_that_does_not_exist_is_named_when_a_graph_is_saved_to_it(path: Path) -> None:
+    folder = path.parent / "none"
+    with pytest.raises(FileNotFoundError, match=f"there is no folder to write graph to: '{folder}'"):
+        load_graph(path).save(folder / "graph")
+
+
 def test_a_name_that_is_no_files_is_refused() -> None:
     for name in ("", "a/b", "../x", "a b", "x" * 201, "a\n"):
         with pytest.raises(ValueError, match=r"name must be 1 to 200 letters, digits or any of '_.\+-', but is"):

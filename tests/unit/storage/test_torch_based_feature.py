@@ -120,6 +120,8 @@ def test_what_is_no_feature_is_refused() -> None:
         (lambda: gf.index_select(weights, torch.tensor([0])), ValueError,
          r"values requires gradients, .*; give .detach"),
         (lambda: in_memory.update(weights[:1], torch.tensor([0])), ValueError, "value requires gradients, but rows"),
+        (lambda: in_memory.update(ROWS[:1], torch.tensor([0])), ValueError,
+         r"rows of value must have shape \(3,\) and torch.float32, but have \(3,\) and torch.int64"),
         (interface, TypeError, "abstract"),
     ]  # fmt: skip
     if not torch.cuda.is_available():

@@ -83,10 +83,8 @@ def check_fanouts(fanouts: torch.Tensor, graph: Graph, replace: bool) -> None:
     """Raise unless a hop has one fan-out, or one per edge type, each -1 or more."""
     check_vector("fanouts", fanouts)
     if fanouts.numel() not in (1, max(graph.num_types, 1)):
-        raise ValueError(
-            f"fanouts of a hop must hold 1 number, or {graph.num_types} (one per edge type), but holds "
-            f"{fanouts.numel()}"
-        )
+        or_per_type = f", or {graph.num_types} (one per edge type)" if graph.num_types > 1 else ""
+        raise ValueError(f"fanouts of a hop must hold 1 number{or_per_type}, but hold {fanouts.numel()}")
     counts = fanouts.tolist()
     if min(counts) < -1:
         raise ValueError(f"fanouts must be -1 (all neighbours) or more, but holds {min(counts)}")

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from graphfeed.ops.arguments import kind_of
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.files.graph_file import ARRAYS, ATTRIBUTES, MAPS, Fields
 from graphfeed.storage.memory.outside_files import Shell, read_tensors, shell_named
@@ -52,13 +53,13 @@ def read_graphbolt_fields(path: Path) -> Fields:
 def check_saved_fields(fields: Any) -> None:
     """Raise a ValueError unless the argument is a dict with the fields of a graph."""
     if not isinstance(fields, dict) or not {"csc_indptr", "indices"} <= set(fields):
-        raise ValueError(f"it is a {type(fields).__name__}")
+        raise ValueError(f"it is {kind_of(fields)}")
     if unknown := set(fields) - {*ARRAYS, *MAPS, *ATTRIBUTES}:
         raise ValueError(f"it has {sorted(map(str, unknown))}, which are not fields of a graph")
     for name in (*MAPS, *ATTRIBUTES):
         values = fields.get(name)
         if values is not None and not isinstance(values, dict):
-            raise ValueError(f"its {name} is a {type(values).__name__}, not a dict")
+            raise ValueError(f"its {name} is {kind_of(values)}, not a dict")
         if name in ATTRIBUTES and not all(isinstance(value, torch.Tensor) for value in (values or {}).values()):
             raise ValueError(f"its {name} must be tensors")
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import NOTHING, as_tensor, brief, checked
+from graphfeed.ops.arguments import NOTHING, as_tensor, brief, checked, kind_of
 from graphfeed.ops.sampling import NO_EDGES, NO_TYPES, EdgeSet, Population
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampling.graph_files import kernel_columns
@@ -123,14 +123,14 @@ def node_times(graph: SamplingGraph, query: NegativeQuery, start: int, size: int
     # By the method, since a user-defined graph may have times, too.
     read: Any = getattr(graph, "node_attribute", None)
     if read is None:
-        raise TypeError(f"times of negatives need a graph with node_attribute(), but this is a {type(graph).__name__}")
+        raise TypeError(f"times of negatives need a graph with node_attribute(), but this is {kind_of(graph)}")
     times = read(query.time_name)
     return ops.as_times("the nodes' timestamps", times[start : start + size])
 
 
 def known_edges(graph: SamplingGraph, edge_type: str | None, first: tuple[int, int]) -> EdgeSet:
     if not isinstance(graph, GraphArrays):
-        raise TypeError(f"strict=True needs a graph in memory, but this is a {type(graph).__name__}")
+        raise TypeError(f"strict=True needs a graph in memory, but this is {kind_of(graph)}")
     # With types, only edges of the type of the pair count.
     starts, types = kernel_columns(graph)
     if graph.edge_type_to_id is None or edge_type is None:

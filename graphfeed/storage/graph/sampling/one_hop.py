@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import as_ids, brief, check_ids, check_ids_of_each, check_vector, mark_below
+from graphfeed.ops.arguments import as_ids, brief, check_ids, check_ids_of_each, check_vector, kind_of, mark_below
 from graphfeed.ops.rows import gather_unchecked
 from graphfeed.ops.sampling import bound_edges, group_by_type
 from graphfeed.storage.graph.by_type import ByType
@@ -191,7 +191,7 @@ def complete_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tensor]
     if not isinstance(seeds, dict):
         raise TypeError(
             f"seeds must be a dict by node type, as the graph has types {list(graph.node_type_to_id)}, "
-            f"but is a {type(seeds).__name__}; use a HeteroItemSet for the items"
+            f"but is {kind_of(seeds)}; use a HeteroItemSet for the items"
         )
     if not seeds.keys() <= graph.node_type_to_id.keys():
         unknown = min(seeds.keys() - graph.node_type_to_id.keys())
