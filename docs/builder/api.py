@@ -140,7 +140,9 @@ def directive(name: str) -> Iterator[str]:
 
 
 def inherited_fields(value: type) -> Iterator[str]:
-    """Yield the fields that a class inherits from undocumented bases, such as `fanouts` of samplers."""
+    """Yield the fields that a class inherits from undocumented bases, unless its docstring lists the arguments."""
+    if "Args:" in (value.__doc__ or ""):
+        return
     for field in fields(value) if is_dataclass(value) else ():
         owner = next(base for base in value.__mro__ if field.name in vars(base).get("__annotations__", ()))
         if owner is not value and owner.__name__ not in dir(graphfeed) and not field.name.startswith("_"):

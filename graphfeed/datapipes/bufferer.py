@@ -14,6 +14,10 @@ class Bufferer(Datapipe, name="buffer", one_to_one=True, keeps_values=True, seed
 
     It starts no threads, unlike `prefetch` and the loader's workers.
 
+    Args:
+        datapipe: Source of the mini-batches.
+        buffer_size: Number of mini-batches to read ahead.
+
     Raises:
         ValueError: The buffer size is below 1.
 
@@ -25,7 +29,6 @@ class Bufferer(Datapipe, name="buffer", one_to_one=True, keeps_values=True, seed
 
     datapipe: Datapipe[Any]
     buffer_size: int = 1
-    """Number of mini-batches to read ahead."""
 
     def __post_init__(self) -> None:
         check_source(self)

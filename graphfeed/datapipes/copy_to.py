@@ -21,6 +21,13 @@ class CopyTo(Transform, name="copy_to", runs_in=Placement.AUTO, one_to_one=True,
     before the sampler makes sampling and fetching run on the device, which can also read pinned graphs and features. A
     copy to the device that mini-batches are already on has no effect, and runs wherever the stages around it run.
 
+    Args:
+        datapipe: Source of the mini-batches.
+        device: A torch device, such as "cuda" or "cuda:1".
+        non_blocking: Whether a copy from pinned memory to a GPU returns before it is complete. Until then, torch
+            doesn't reuse that memory even if you drop it. To use the copy on another stream, make that stream wait for
+            the current one.
+
     Raises:
         ValueError: torch does not know the device.
         RuntimeError: When it runs: the device does not exist.
@@ -28,8 +35,6 @@ class CopyTo(Transform, name="copy_to", runs_in=Placement.AUTO, one_to_one=True,
 
     device: torch.device | str
     non_blocking: bool = False
-    """Whether a copy from pinned memory to a GPU returns before it is complete. Until then, torch doesn't reuse that
-    memory even if you drop it. To use the copy on another stream, make that stream wait for the current one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -35,7 +35,31 @@ class MiniBatch:
     For a graph without types, a value is a tensor. Otherwise it is a dict: by node type for nodes, or by edge type
     "src:rel:dst" for edge seeds. To type checkers, it has the attributes of both. Stages may set other attributes; type
     checkers know those that a subclass declares.
+
     Printing shows dtypes and shapes; `print(minibatch.details())` shows the values.
+
+    Attributes:
+        labels: One label per seed.
+        seeds: Node ids, shape (N,); edges, shape (N, 2); or hyperlinks, shape (N, k).
+        indexes: Index of the query that each seed belongs to.
+        sampled_subgraphs: One subgraph per hop, the outermost hop first; the last one has the neighbours of the seeds.
+        input_nodes: Ids of the nodes whose features are needed, the seeds first: the rows of the outermost hop.
+        node_features: Features by name, or by (node type, name) if the graph has types.
+        edge_features: One dict per hop, by name or by (edge type, name).
+        compacted_seeds: Edge seeds as positions in the columns of the innermost hop, and so in `input_nodes`.
+        timestamp: Time of each seed, for temporal sampling. Edge seeds have one per row, or one per node in the seeds'
+            shape.
+        pre_time_window: Length of the time window before each seed's time, for temporal sampling. None: the sampler's
+            default.
+        seed_edge_ids: Ids of edge seeds, for reading their features. Negatives, which come after the edges, have no
+            ids.
+        seed_edge_features: One row per id in `seed_edge_ids`, by name or by (edge type, name).
+        walks: Nodes of random walks, shape (seeds, walks, length + 1), with -1 after the end of a walk.
+        walk_edge_ids: Ids of the edges of the walks, shape (seeds, walks, length), with -1 after the end of a walk.
+        feature_dims: For `to_pyg_data`: dimension of the rows in PyG's data, -1 if it is the only one, by (domain,
+            type, name).
+        matrices: After `to_matrix`: a `NeighborMatrix` per hop, the hop of the seeds first.
+        key: Identity of the mini-batch, from which random stages derive their draws.
 
     Example:
         >>> MiniBatch(seeds=torch.tensor([5, 7]))
@@ -45,39 +69,22 @@ class MiniBatch:
     """
 
     labels: TensorOrDict = None
-    """One label per seed."""
     seeds: TensorOrDict = None
-    """Node ids, shape (N,); edges, shape (N, 2); or hyperlinks, shape (N, k)."""
     indexes: TensorOrDict = None
-    """Index of the query that each seed belongs to."""
     sampled_subgraphs: list[SampledSubgraph] | Any = None
-    """One subgraph per hop, outermost hop first."""
     input_nodes: TensorOrDict = None
-    """Ids of the outermost hop's rows: the nodes whose features are needed."""
     node_features: dict[Any, torch.Tensor] | Any = None
-    """Features by name, or by (node type, name) if the graph has types."""
     edge_features: list[dict[Any, torch.Tensor]] | Any = None
-    """One dict per hop, by name or by (edge type, name)."""
     compacted_seeds: TensorOrDict = None
-    """Edge seeds as positions in the columns of the innermost hop."""
     timestamp: TensorOrDict = field(default=None, kw_only=True)
-    """Time of each seed, for temporal sampling. Edge seeds have one per row, or one per node in the seeds' shape."""
     pre_time_window: TensorOrDict = field(default=None, kw_only=True)
-    """Length of the time window before each seed's time, for temporal sampling. None: the sampler's default."""
     seed_edge_ids: TensorOrDict = field(default=None, kw_only=True)
-    """Ids of edge seeds, for reading their features. Negatives, which come after the edges, have no ids."""
     seed_edge_features: dict[Any, torch.Tensor] | Any = field(default=None, kw_only=True)
-    """One row per id in `seed_edge_ids`, by name or by (edge type, name)."""
     walks: torch.Tensor | Any = field(default=None, kw_only=True)
-    """Nodes of random walks, shape (seeds, walks, length + 1), with -1 after the end of a walk."""
     walk_edge_ids: torch.Tensor | Any = field(default=None, kw_only=True)
-    """Ids of the edges of the walks, shape (seeds, walks, length), with -1 after the end of a walk."""
     feature_dims: dict[Any, int] | Any = field(default=None, kw_only=True)
-    """For `to_pyg_data`: dimension of the rows in PyG's data, -1 if it is the only one, by (domain, type, name)."""
     matrices: list[Any] | Any = field(default=None, kw_only=True)
-    """After `to_matrix`: a `NeighborMatrix` per hop, the hop of the seeds first."""
     key: Key | Any = field(default=None, kw_only=True)
-    """Identity of the mini-batch, from which random stages derive their draws."""
 
     if not TYPE_CHECKING:
         # Hidden from type checkers, so that they report misspelled attributes.

@@ -16,6 +16,10 @@ class MiniBatchTransformer(Transform, name="transform", seeded=False):
 
     A subclass may pass one of its methods to `super().__init__(datapipe, self.work)`. To run in worker processes, the
     function must be picklable: a module-level function, not a lambda.
+
+    Args:
+        datapipe: Source of the mini-batches.
+        transformer: Function from a `MiniBatch` to a `MiniBatch`. None passes mini-batches on unchanged.
     """
 
     transformer: Callable[[MiniBatch], MiniBatch] | None = None

@@ -23,24 +23,28 @@ from graphfeed.storage.memory import Movable, shapes_repr
 
 @dataclass(repr=False, eq=False)
 class NeighborMatrix(Movable):
-    """The neighbours of one hop: a row per seed of the hop, and k places in it, of which some may be padded."""
+    """The neighbours of one hop: a row per seed of the hop, and k places in it, of which some may be padded.
+
+    Attributes:
+        seeds: Ids, shape (n,). The seeds of the next hop are the neighbours of this one, n * k of them; -1 where
+            padded.
+        seed_times: The time of each seed, and of the edge that led to it in later hops, int64.
+        ids: Ids of the neighbours, shape (n, k); -1 where padded.
+        times: Times of the edges, int64, shape (n, k); 0 where padded.
+        edges: Ids of the edges, shape (n, k); -1 where padded.
+        mask: Whether a place has a neighbour, bool, shape (n, k).
+        node_features: Features of the neighbours by name, shape (n, k, ...); 0 where padded.
+        edge_features: Features of the edges by name, likewise.
+    """
 
     seeds: torch.Tensor
-    """Ids, shape (n,). The seeds of the next hop are the neighbours of this one, n * k of them; -1 where padded."""
     seed_times: torch.Tensor
-    """The time of each seed, and of the edge that led to it in later hops, int64."""
     ids: torch.Tensor
-    """Ids of the neighbours, shape (n, k); -1 where padded."""
     times: torch.Tensor
-    """Times of the edges, int64, shape (n, k); 0 where padded."""
     edges: torch.Tensor
-    """Ids of the edges, shape (n, k); -1 where padded."""
     mask: torch.Tensor
-    """Whether a place has a neighbour, bool, shape (n, k)."""
     node_features: dict[str, torch.Tensor]
-    """Features of the neighbours by name, shape (n, k, ...); 0 where padded."""
     edge_features: dict[str, torch.Tensor]
-    """Features of the edges by name, likewise."""
 
     def __repr__(self) -> str:
         return shapes_repr(type(self).__name__, vars(self))
@@ -53,6 +57,12 @@ class ToMatrix(Transform, name="to_matrix", keeps_size=True, seeded=False):
     The seeds of the first hop are nodes, or the endpoints of edges row by row, in which `compacted_seeds` has their
     positions. The features that were fetched before are arranged likewise; `node_features` keeps those of the seeds.
     `sampled_subgraphs` and `edge_features` become None.
+
+    Args:
+        datapipe: Source of the mini-batches.
+        align: Whether the newest neighbour is in the last place, or the oldest one in the first place.
+        times: The time of each edge by its id, shape (edges, 1). None: the attribute of the graph that the sampler
+            names.
 
     Raises:
         ValueError: No temporal sampler before, or one with types, `disjoint`, a fan-out of -1, or without times of
@@ -70,9 +80,7 @@ class ToMatrix(Transform, name="to_matrix", keeps_size=True, seeded=False):
     """
 
     align: Literal["right", "left"] = "right"
-    """Whether the newest neighbour is in the last place, or the oldest one in the first place."""
     times: Feature | None = None
-    """The time of each edge by its id, shape (edges, 1). None: the attribute of the graph that the sampler names."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,6 +5,7 @@ import inspect
 import json
 import pickle
 import pkgutil
+import re
 import subprocess
 import sys
 from typing import Any, assert_type
@@ -81,6 +82,18 @@ def test_each_public_method_is_described() -> None:
         if function.__name__ == method and method[0] != "_" and not function.__doc__
     }
     assert sorted(bare) == []
+
+
+def test_the_docstring_of_a_stage_lists_its_arguments() -> None:
+    """Fields have no docstrings at run time, so `help()` shows only those of the class."""
+    missing = {
+        f"{stage.__name__}.{name}"
+        for stage in stages()
+        if ".datapipes." in stage.__module__ and stage.__name__ != "FeatureFetcher"
+        for name in inspect.signature(stage).parameters.keys() - {"record"}  # which a loader sets
+        if not re.search(rf"^    Args:\n(.+\n)* +{name}: ", f"{stage.__doc__}\n", re.MULTILINE)
+    }
+    assert missing <= {"SubgraphSampler.datapipe", "Transform.datapipe"}
 
 
 def test_a_stage_is_public_and_those_of_every_pipeline_have_a_file_of_their_name() -> None:

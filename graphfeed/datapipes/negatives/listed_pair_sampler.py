@@ -27,6 +27,13 @@ class ListedPairSampler(Transform, name="sample_listed_pair", draws=True, seeded
     those of `UniformNegativeSampler`, for one edge type, which the graph need not have. The lists are left out of the
     result.
 
+    Args:
+        datapipe: Source of the mini-batches.
+        edge_type: The type of the pairs, "source:relation:destination". None: there are no types.
+        num_destinations: Number of nodes of the destinations' type.
+        ratio: Number of negatives per source.
+        strict: Whether no negative is in the list of its source.
+
     Raises:
         ValueError: When it runs: seeds that are not nodes of the source type, an item without destinations, an id that
             is not below `num_destinations`, or lists of all destinations with `strict`.
@@ -40,13 +47,9 @@ class ListedPairSampler(Transform, name="sample_listed_pair", draws=True, seeded
     """
 
     edge_type: str | None
-    """The type of the pairs, "source:relation:destination". None: there are no types."""
     num_destinations: int
-    """Number of nodes of the destinations' type."""
     ratio: int = 1
-    """Number of negatives per source."""
     strict: bool = False
-    """Whether no negative is in the list of its source."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

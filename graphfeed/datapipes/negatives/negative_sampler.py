@@ -28,13 +28,16 @@ class NegativeSampler(Transform, name="sample_negative", draws=True, seeded=Fals
     that the method labels 1 get the labels of their items. Graph methods called there use the mini-batch's key by
     themselves. Other draws get their key from `draw_key`, in the thread that calls the method.
 
+    Args:
+        datapipe: Source of the mini-batches.
+        negative_ratio: Number of negatives per edge.
+
     Raises:
         ValueError: `negative_ratio` is not an integer of 1 or more; when it runs: a mini-batch without seeds, or one
             that is already sampled, whose subgraphs would lack the negatives.
     """
 
     negative_ratio: int
-    """Number of negatives per edge."""
 
     def __post_init__(self) -> None:
         if type(self.negative_ratio) is not int or self.negative_ratio < 1:

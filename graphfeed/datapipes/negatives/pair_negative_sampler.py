@@ -30,6 +30,13 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs", draws=True, r
     `indexes` has the edge that each row belongs to. The draws depend on the mini-batch's key, the edge type and the
     position in the mini-batch. `strict` and times need a graph in memory.
 
+    Args:
+        datapipe: Source of the mini-batches.
+        graph: Graph to sample from.
+        mode: "binary" draws both nodes of a negative, "triplet" only the destination.
+        amount: Number of negatives per edge; an integer in the mode "triplet".
+        query: Which pairs can be negatives, and their weights. None: all pairs are equally likely.
+
     Raises:
         KeyError: The graph has no node attribute `time_name` of the query.
         ValueError: A wrong mode or amount; when it runs: seeds that are not pairs, a wrong number of node weights, an
@@ -47,9 +54,7 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs", draws=True, r
     graph: SamplingGraph
     mode: Literal["binary", "triplet"]
     amount: float = 1
-    """Number of negatives per edge."""
     query: NegativeQuery | None = None
-    """Which pairs can be negatives, and their weights. None: all pairs are equally likely."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

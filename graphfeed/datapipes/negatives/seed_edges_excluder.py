@@ -161,6 +161,13 @@ class SeedEdgesExcluder(Transform, name="exclude_seed_edges", ignored=("asynchro
     It calls `exclude_seed_edges` for each mini-batch. Put it after the sampler and before `fetch_feature`. The names in
     the mapping are checked against the edge types of the graph and of the items when the stage is created.
 
+    Args:
+        datapipe: Source of the mini-batches.
+        include_reverse_edges: Whether to remove edges from destination to source as well.
+        reverse_etypes_mapping: For edges by type: the reverse of each edge type among the seeds, or None if it has no
+            reverse. An entry applies in both directions.
+        by_id: Whether to remove only the edges in `seed_edge_ids`, so that other edges between the same endpoints stay.
+
     Example:
         >>> import torch, graphfeed as gf
         >>> graph = gf.from_coo(([1, 2, 0], [0, 0, 1]), num_nodes=3)
@@ -171,13 +178,9 @@ class SeedEdgesExcluder(Transform, name="exclude_seed_edges", ignored=("asynchro
     """
 
     include_reverse_edges: bool = False
-    """Whether to remove edges from destination to source as well."""
     reverse_etypes_mapping: Reverses | None = None
-    """For edges by type: the reverse of each edge type among the seeds, or None if it has no reverse. An entry applies
-    in both directions."""
     _: KW_ONLY
     by_id: bool = False
-    """Whether to remove only the edges in `seed_edge_ids`, so that other edges between the same endpoints stay."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -38,6 +38,18 @@ class TemporalNegativeSampler(Transform, name="sample_temporal_negative", draws=
     The result has the seeds, labels and indexes of `UniformNegativeSampler`. With `as_columns`, the seeds have the
     shape (N, 2 + ratio): source, destination, negatives. Then each source is sampled from once per event.
 
+    Args:
+        datapipe: Source of the mini-batches.
+        graph: Graph to sample from.
+        kind: "random", "of_type", "seen" or "listed".
+        ratio: Number of negatives per event; the lists of "listed" may have other numbers.
+        strict: Whether the negatives of an event are distinct, and none is a destination of its source at its time.
+        edge_timestamp_attr_name: The edge attribute with integer times, for "seen" and `strict`.
+        type_name: The node attribute with integer types, for "of_type".
+        destinations: The first id of a random destination, and the one after the last. None: all nodes.
+        lists: The destinations of each event, for "listed".
+        as_columns: Whether the negatives are further columns of the seeds instead of further rows.
+
     Raises:
         KeyError: The graph lacks an attribute.
         ValueError: Options that exclude each other; when it runs: no times, seeds that are not pairs, an event without
@@ -55,19 +67,12 @@ class TemporalNegativeSampler(Transform, name="sample_temporal_negative", draws=
     graph: SamplingGraph
     kind: Literal["random", "of_type", "seen", "listed"] = "random"
     ratio: int = 1
-    """Number of negatives per event; the lists of "listed" may have other numbers."""
     strict: bool = False
-    """Whether the negatives of an event are distinct, and none is a destination of its source at its time."""
     edge_timestamp_attr_name: str | None = None
-    """The edge attribute with integer times, for "seen" and `strict`."""
     type_name: str | None = None
-    """The node attribute with integer types, for "of_type"."""
     destinations: tuple[int, int] | None = None
-    """The first id of a random destination, and the one after the last. None: all nodes."""
     lists: FixedNegatives | None = None
-    """The destinations of each event, for "listed"."""
     as_columns: bool = False
-    """Whether the negatives are further columns of the seeds instead of further rows."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,6 +19,11 @@ class UniformNegativeSampler(NegativeSampler, name="sample_uniform_negative", se
     float32, then zeros. The indexes have the edge that each row belongs to. Each edge type is handled separately, with
     indexes from 0. The draws depend on the mini-batch's key, the edge type and the position in the mini-batch.
 
+    Args:
+        datapipe: Source of the mini-batches.
+        graph: Graph whose nodes are drawn.
+        negative_ratio: Number of negatives per edge.
+
     Raises:
         ValueError: `negative_ratio` is not an integer of 1 or more; when it runs: seeds that are not pairs, an id
             outside of the graph, or a mini-batch that is already sampled.

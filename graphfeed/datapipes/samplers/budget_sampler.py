@@ -28,6 +28,12 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget", seeded=False):
     and many edges among them. If a node has more than 50 in-edges of a type, 50 of them are picked at random. The only
     subgraph has the seeds as its first nodes; no node is drawn twice.
 
+    Args:
+        datapipe: Source of the mini-batches.
+        graph: Graph to sample from.
+        num_samples: Number of nodes that each hop samples, the seeds' own hop first: for all node types, or by node
+            type.
+
     Raises:
         ValueError: The graph has no types, or `num_samples` lacks one; when it runs: a seed outside of the graph.
 
@@ -41,7 +47,6 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget", seeded=False):
 
     graph: SamplingGraph
     num_samples: Sequence[int] | Mapping[str, Sequence[int]]
-    """Number of nodes that each hop samples, the seeds' own hop first: for all node types, or by node type."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

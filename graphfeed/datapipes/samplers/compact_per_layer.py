@@ -12,12 +12,16 @@ class CompactPerLayer(Transform, name="compact_per_layer", ignored=("asynchronou
 
     It comes after `sample_per_layer`, which has an example, or after a stage that modifies the new subgraph.
 
+    Args:
+        datapipe: Source of the mini-batches.
+        deduplicate: Whether a node gets one row, however many edges lead to it; otherwise, each edge has a separate
+            row.
+
     Raises:
         ValueError: When it runs: there is no subgraph, or it already has row ids, or it has no column ids.
     """
 
     deduplicate: bool
-    """Whether a node gets one row, however many edges lead to it; otherwise, each edge has a separate row."""
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         if not minibatch.sampled_subgraphs:

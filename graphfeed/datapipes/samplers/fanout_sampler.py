@@ -69,7 +69,14 @@ def in_order(name: str, given: Mapping[Any, Any], graph: SamplingGraph | None) -
 class FanoutSampler(SubgraphSampler, seeded=False):
     """Base class of samplers with fan-outs, which limit the in-edges of each node: samples what `make_request` returns.
 
-    `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`.
+    Args:
+        datapipe: Source of the mini-batches.
+        graph: Graph to sample from.
+        fanouts: Number of neighbours to sample per node and hop, the outermost hop first; -1 samples all. A hop has one
+            number for all edge types together, or a list, a tensor (in the order of `graph.edge_types`) or a dict with
+            one per edge type. Instead of a list of hops, a dict by edge type may have lists with one number per hop.
+        replace: Whether an edge may be chosen more than once.
+        prob_name: Name of the edge attribute with sampling weights, or with a mask of the edges to sample.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`.
@@ -78,12 +85,8 @@ class FanoutSampler(SubgraphSampler, seeded=False):
 
     graph: SamplingGraph
     fanouts: Fanouts
-    """One per hop, the outermost hop first: a number, or one per edge type in the order of `graph.edge_types`, or a
-    dict of numbers by edge type. Or a dict by edge type with one number per hop. -1 samples all neighbours."""
     replace: bool = False
-    """Whether an edge may be chosen more than once."""
     prob_name: str | None = None
-    """The edge attribute that holds weights or a mask."""
 
     _apart_from_inputs: ClassVar[tuple[str, ...]] = ("request",)
     asks: ClassVar[str] = "sample_hops"

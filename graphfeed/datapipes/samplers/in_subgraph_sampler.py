@@ -17,6 +17,11 @@ ALL_IN_EDGES = SamplingRequest([torch.tensor([-1], device="cpu")])
 class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph", draws=False, seeded=False):
     """Samples all in-edges of the seeds: one hop, like `NeighborSampler` with fan-out -1.
 
+    Args:
+        datapipe: Source of the mini-batches.
+        graph: Graph to sample from.
+        prob_name: Name of an edge attribute, weights or a mask: edges with 0 or False are left out.
+
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
         ValueError: When it runs: a seed outside of the graph.
@@ -31,7 +36,6 @@ class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph", draws=False,
 
     graph: SamplingGraph
     prob_name: str | None = None
-    """The edge attribute that holds weights or a mask: edges with 0 or False are left out."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,9 +22,28 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor", ignored=
     See "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs" (NeurIPS 2023, arXiv 2210.13339), appendix
     A.3; for `batch_dependency`, "Cooperative Minibatching in Graph Neural Networks" (arXiv 2310.12403).
 
-    `fanouts` has one number per hop, the outermost hop first. It and the options without a description here are those
-    of `NeighborSampler`. Without weights, replacement and types, the first mini-batch builds an index of the graph's
-    largest columns (`FusedCSCSamplingGraph.high_degree_index`), so that they are not read in full each time.
+    Without weights, replacement and types, the first mini-batch builds an index of the graph's largest columns
+    (`FusedCSCSamplingGraph.high_degree_index`), so that they are not read in full each time.
+
+    Args:
+        datapipe: Source of the mini-batches.
+        graph: Graph to sample from.
+        fanouts: Number of neighbours to sample per node and hop, the outermost hop first; -1 samples all. A hop has one
+            number for all edge types together, or a list, a tensor (in the order of `graph.edge_types`) or a dict with
+            one per edge type. Instead of a list of hops, a dict by edge type may have lists with one number per hop.
+        replace: Whether an edge may be chosen more than once.
+        prob_name: Name of the edge attribute with sampling weights, or with a mask of the edges to sample.
+        deduplicate: Whether a node gets one row, however many edges lead to it. Otherwise, each edge has a separate
+            row: columns still choose the same nodes, but no rows are saved.
+        layer_dependency: Whether all hops share their variates. Outer hops then choose what inner hops chose, which
+            saves more rows.
+        batch_dependency: Number k, 1 or more, of mini-batches of an epoch for which a variate lasts. From one
+            mini-batch to the next, one node in k gets a new variate, so two that are d apart share all but d in k of
+            their variates. Each is still uniform, and a function of the random seed, the epoch and the mini-batch's
+            index.
+        overlap_fetch: Whether the loader, after a copy to a GPU, samples ahead of the stages that follow, on a separate
+            stream.
+        cooperative: Whether the ranks sample joint mini-batches, as for `NeighborSampler`.
 
     Raises:
         ValueError: `batch_dependency` is below 1; otherwise as for `NeighborSampler`.
@@ -38,14 +57,8 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor", ignored=
     """
 
     deduplicate: bool = True
-    """Whether a node gets one row, however many edges lead to it. Otherwise, each edge has a separate row: columns
-    still choose the same nodes, but no rows are saved."""
     layer_dependency: bool = False
-    """Whether all hops share their variates. Outer hops then choose what inner hops chose, which saves more rows."""
     batch_dependency: int = 1
-    """Number k, 1 or more, of mini-batches of an epoch for which a variate lasts. From one mini-batch to the next, one
-    node in k gets a new variate, so two that are d apart share all but d in k of their variates. Each is still uniform,
-    and a function of the random seed, the epoch and the mini-batch's index."""
     overlap_fetch: bool = False
     _: KW_ONLY
     cooperative: bool = False

@@ -15,13 +15,37 @@ from graphfeed.storage.graph import SamplingRequest
 class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS, seeded=False):
     """Samples in-neighbours. Each hop samples from all nodes found so far (GraphSAGE: Hamilton et al., NeurIPS 2017).
 
-    `fanouts` has one number per hop, the outermost hop first: with [10, 2], a seed gets 2 neighbours, and each node of
-    the next hop 10. PyG's loaders, and those of `graphfeed.pyg`, list the seeds' own hop first.
+    With `fanouts=[10, 2]`, a seed gets 2 neighbours, and each node of the next hop 10. PyG's loaders, and those of
+    `graphfeed.pyg`, list the seeds' own hop first.
 
     Sets `sampled_subgraphs` and `input_nodes`, and for edge seeds also `compacted_seeds`. Without replacement, every
     set of neighbours of a node is equally likely, or follows the weights. A node that occurs twice in a mini-batch gets
     the same neighbours both times, unless the seeds are `disjoint`. The draws depend only on the mini-batch's key, the
     hop and the node's id; a mini-batch that doesn't come from a pipeline has no key, and gets a random one (`seed`).
+
+    Args:
+        datapipe: Source of the mini-batches.
+        graph: Graph to sample from.
+        fanouts: Number of neighbours to sample per node and hop, the outermost hop first; -1 samples all. A hop has one
+            number for all edge types together, or a list, a tensor (in the order of `graph.edge_types`) or a dict with
+            one per edge type. Instead of a list of hops, a dict by edge type may have lists with one number per hop.
+        replace: Whether an edge may be chosen more than once.
+        prob_name: Name of the edge attribute with sampling weights, or with a mask of the edges to sample.
+        deduplicate: Whether a node gets one row, however many edges lead to it; otherwise, each edge has a separate
+            row.
+        overlap_fetch: Whether the loader, after a copy to a GPU, samples ahead of the stages that follow, on a separate
+            stream.
+        cooperative: Whether the ranks sample joint mini-batches: the columns of each hop are the nodes of the joint hop
+            that this rank owns, so each node is sampled once for all ranks. Together, the ranks have the mini-batch
+            that one process would sample for all their seeds. Needs a `DistributedItemSampler`, the DataLoader, and
+            `CooperativeConv` in the model. With a `PartitionedGraph`, a node's owner is the rank of its partition. A
+            single rank ignores it.
+        only_new: Whether each hop samples only the nodes that the previous hop added, so that each node is sampled
+            once, as in PyG's `NeighborLoader`; otherwise, all nodes found so far. The columns of a hop are the same
+            nodes either way.
+        disjoint: Whether each seed has a separate tree: a node that two seeds lead to has two rows. Trees are drawn
+            independently, even for equal seeds, because the draws also depend on the seed's position. Implies
+            `only_new`.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
@@ -38,21 +62,11 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS, s
     """
 
     deduplicate: bool = True
-    """Whether a node gets one row, however many edges lead to it; otherwise, each edge has a separate row."""
     overlap_fetch: bool = False
-    """Whether the loader, after a copy to a GPU, samples ahead of the stages that follow, on a separate stream."""
     _: KW_ONLY
     cooperative: bool = False
-    """Whether the ranks sample joint mini-batches: the columns of each hop are the nodes of the joint hop that this
-    rank owns, so each node is sampled once for all ranks. Together, the ranks have the mini-batch that one process
-    would sample for all their seeds. Needs a `DistributedItemSampler`, the DataLoader, and `CooperativeConv` in the
-    model. With a `PartitionedGraph`, a node's owner is the rank of its partition. A single rank ignores it."""
     only_new: bool = False
-    """Whether each hop samples only the nodes that the previous hop added, so that each node is sampled once, as in
-    PyG's `NeighborLoader`; otherwise, all nodes found so far. The columns of a hop are the same nodes either way."""
     disjoint: bool = False
-    """Whether each seed has a separate tree: a node that two seeds lead to has two rows. Trees are drawn independently,
-    even for equal seeds, because the draws also depend on the seed's position. Implies `only_new`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Rename methods that override `begin` or `finish`, which go in 0.3."""

@@ -24,6 +24,15 @@ class PageRankSampler(SubgraphSampler, name="sample_by_ppr", draws=False, seeded
     With types, mass goes along the in-edges of all types alike. The edges from items to users have the type
     "item:ppr:user".
 
+    Args:
+        datapipe: Source of the mini-batches.
+        graph: Graph to sample from.
+        top: Number of nodes for each seed; fewer if the seed reaches fewer.
+        alpha: Share of a node's mass that stays there, 0.001 or more; the rest goes to its in-neighbours.
+        bound: Nodes whose residual is below this share of the mass, times their degree, are not pushed: the smaller,
+            the more exact and the slower.
+        per_type: Whether `top` is the number of nodes of each type; by default, of all types together.
+
     Raises:
         ValueError: A number is out of range; when it runs: a seed outside of the graph.
 
@@ -38,15 +47,10 @@ class PageRankSampler(SubgraphSampler, name="sample_by_ppr", draws=False, seeded
 
     graph: SamplingGraph
     top: int
-    """Number of nodes for each seed; fewer if the seed reaches fewer."""
     alpha: float = 0.15
-    """Share of a node's mass that stays there, 0.001 or more; the rest goes to its in-neighbours."""
     bound: float = 1e-4
-    """Nodes whose residual is below this share of the mass, times their degree, are not pushed: the smaller, the more
-    exact and the slower."""
 
     per_type: bool = False
-    """Whether `top` is the number of nodes of each type; by default, of all types together."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

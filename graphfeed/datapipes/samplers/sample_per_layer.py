@@ -24,6 +24,16 @@ class SamplePerLayer(
     subgraph comes first in `sampled_subgraphs`. It has the ids of the graph and no row ids, which `compact_per_layer`
     adds; stages between the two may modify it. Each stage of this kind draws independently.
 
+    Args:
+        datapipe: Source of the mini-batches.
+        sampler: A method of a graph, such as `graph.sample_neighbors`, of seeds, a fan-out tensor, `replace` and
+            `prob_name`.
+        fanout: A number, or one per edge type, or a dict of numbers by edge type; -1 samples all neighbours.
+        replace: Whether an edge may be chosen more than once.
+        prob_name: Name of the edge attribute with sampling weights, or with a mask of the edges to sample.
+        overlap_fetch: Whether the loader, after a copy to a GPU, samples ahead of the stages that follow, on a separate
+            stream. Stages in a chain that set it share the stream.
+
     Raises:
         KeyError: The graph has no edge attribute `prob_name`.
         ValueError: Neither one fan-out nor one per edge type; when it runs: the previous hop has no row ids.
@@ -39,15 +49,10 @@ class SamplePerLayer(
     """
 
     sampler: Callable[..., SampledSubgraph]
-    """A method of a graph, such as `graph.sample_neighbors`, of seeds, a fan-out tensor, `replace` and `prob_name`."""
     fanout: Fanout
-    """A number, or one per edge type, or a dict of numbers by edge type; -1 samples all neighbours."""
     replace: bool = False
-    """Whether an edge may be chosen more than once."""
     prob_name: str | None = None
-    """The edge attribute that holds weights or a mask."""
     overlap_fetch: bool = False
-    """As for `NeighborSampler`; several stages in a chain that set it share the stream."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

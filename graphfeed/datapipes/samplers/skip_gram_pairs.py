@@ -16,6 +16,10 @@ class SkipGramPairs(Transform, name="skip_gram", seeded=False):
     earlier), and so on. Negatives come from the stages for edge seeds, such as `sample_uniform_negative(graph, 5)`.
     Labels, indexes and times belonged to the former seeds and are removed.
 
+    Args:
+        datapipe: Source of the mini-batches.
+        window: Largest number of steps between the nodes of a pair.
+
     Raises:
         ValueError: `window` is below 1; when it runs: the mini-batch has no walks, or they lead through several types.
 
@@ -28,7 +32,6 @@ class SkipGramPairs(Transform, name="skip_gram", seeded=False):
     """
 
     window: int
-    """Number of steps."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

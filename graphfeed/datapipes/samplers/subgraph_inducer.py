@@ -27,6 +27,10 @@ class SubgraphInducer(Transform, name="induce_subgraph", reads_graph=True, seede
     Rows and columns of the subgraph are the input nodes. All in-edges of each input node are checked, so nodes with
     very many in-edges are expensive. A seed that occurs twice has its in-edges twice, and its out-edges once.
 
+    Args:
+        datapipe: Source of the mini-batches.
+        graph: Graph whose edges are found.
+
     Raises:
         ValueError: When it runs: the mini-batch was not sampled.
 

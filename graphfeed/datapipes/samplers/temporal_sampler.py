@@ -14,7 +14,26 @@ from graphfeed.storage.graph import HopTime, SamplingRequest, Seeds, Strategy, f
 class TemporalSampler(FanoutSampler, seeded=False):
     """Base class of samplers that respect the times of nodes and edges. Subclasses implement `chosen_by`.
 
-    `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`.
+    Args:
+        datapipe: Source of the mini-batches.
+        graph: Graph to sample from.
+        fanouts: Number of neighbours to sample per node and hop, the outermost hop first; -1 samples all. A hop has one
+            number for all edge types together, or a list, a tensor (in the order of `graph.edge_types`) or a dict with
+            one per edge type. Instead of a list of hops, a dict by edge type may have lists with one number per hop.
+        replace: Whether an edge may be chosen more than once.
+        prob_name: Name of the edge attribute with sampling weights, or with a mask of the edges to sample.
+        node_timestamp_attr_name: The node attribute with integer times. A neighbour exists after its time, and always
+            if its type has no times.
+        edge_timestamp_attr_name: The edge attribute with integer times. An edge exists after its time, and always if
+            its type has no times.
+        pre_time_window: Length of the window before a node's time, in the unit of the times; None: unlimited. If the
+            mini-batch has `pre_time_window`, it has a window for each seed instead: give the item set a member of that
+            name.
+        hop_time: The time at which the next hop samples around a neighbour: that of the "seed" that led to it, or of
+            the "edge".
+        visible: "seed" shows each seed all that is earlier than itself. "batch" shows it only what is earlier than the
+            whole mini-batch, as for models with a memory that is updated after each mini-batch. Windows still begin at
+            the same times.
 
     Raises:
         KeyError: The graph lacks an attribute that is named; when it runs: seeds of an unknown node type.
@@ -23,18 +42,10 @@ class TemporalSampler(FanoutSampler, seeded=False):
     """
 
     node_timestamp_attr_name: str | None = None
-    """The node attribute with integer times. A neighbour exists after its time, and always if its type has no times."""
     edge_timestamp_attr_name: str | None = None
-    """The edge attribute with integer times. An edge exists after its time, and always if its type has no times."""
     pre_time_window: int | None = None
-    """Length of the window before a node's time, in the unit of the times; None: unlimited. If the mini-batch has
-    `pre_time_window`, it has a window for each seed instead: give the item set a member of that name."""
     hop_time: HopTime = "seed"
-    """The time at which the next hop samples around a neighbour: that of the seed that led to it, or of the edge."""
     visible: Literal["seed", "batch"] = field(default="seed", kw_only=True)
-    """Whether a seed sees all that is earlier than itself, or only what is earlier than the whole mini-batch: "batch"
-    hides what happens from the first time of the mini-batch's seeds on, as for models with a memory that is updated
-    after each mini-batch. Windows still begin at the same times."""
 
     def __post_init__(self) -> None:
         visible: object = self.visible

@@ -34,6 +34,16 @@ class VisitSampler(SubgraphSampler, name="sample_by_visits", seeded=False):
     has the numbers of visits, int64. The next hop begins at all nodes found so far. With types, the edge type is
     "item:visited:item". (Ying et al.: PinSAGE, KDD 2018.)
 
+    Args:
+        datapipe: Source of the mini-batches.
+        graph: Graph to sample from.
+        fanouts: Number of nodes that each hop samples for a node, the outermost hop first.
+        walks: Number of walks from each node.
+        length: Number of steps, or of traversals of the metapath.
+        stop: Chance that a walk ends before each step or traversal after the first.
+        probs_name: Name of the edge attribute with sampling weights, or with a mask of the edges to sample.
+        etypes: The edge types of a traversal; needed if the graph has types.
+
     Raises:
         KeyError: The graph lacks an edge type or the edge attribute `probs_name`.
         ValueError: A number is out of range, or the metapath doesn't lead back to its first type; when it runs: a seed
@@ -50,17 +60,11 @@ class VisitSampler(SubgraphSampler, name="sample_by_visits", seeded=False):
 
     graph: SamplingGraph
     fanouts: Sequence[int]
-    """Number of nodes that each hop samples for a node, the outermost hop first."""
     walks: int = 200
-    """Number of walks from each node."""
     length: int = 3
-    """Number of steps, or of traversals of the metapath."""
     stop: float = 0.5
-    """Chance that a walk ends before each step or traversal after the first."""
     probs_name: str | None = None
-    """The edge attribute that holds weights or a mask; by default, all in-edges of a node are equally likely."""
     etypes: Sequence[Any] | None = None
-    """The edge types of a traversal; needed if the graph has types."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

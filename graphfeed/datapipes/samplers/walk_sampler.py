@@ -25,6 +25,19 @@ class WalkSampler(Transform, name="sample_walks", draws=True, reads_graph=True, 
     This keeps a sorted copy of the sources (8 bytes per edge), unless they are sorted. If 1,024 edges are rejected, the
     next is taken anyway, which matters only where the chances differ by factors of hundreds.
 
+    Args:
+        datapipe: Source of the mini-batches.
+        graph: Graph to sample from.
+        length: Number of steps.
+        per_seed: Number of walks from each seed.
+        p: Return parameter of node2vec: the chance to go back to the node before is divided by it.
+        q: In-out parameter of node2vec: the chance to go to a node without an edge to the node before is divided by it.
+        stop: Chance that a walk ends before a step; or a number for each step.
+        probs_name: Name of the edge attribute with sampling weights, or with a mask of the edges to sample.
+        etypes: The edge type of each step, a metapath, repeated until there are enough; needed if the graph has types.
+            The first step goes from the destination of the first type to its source.
+        edge_ids: Whether `minibatch.walk_edge_ids` is set to the ids of the edges, shape (seeds, walks, length).
+
     Raises:
         KeyError: The graph lacks an edge type or the edge attribute `probs_name`.
         ValueError: A number is out of range; the graph has types, and `etypes` are missing or don't join; when it runs:
@@ -44,22 +57,13 @@ class WalkSampler(Transform, name="sample_walks", draws=True, reads_graph=True, 
 
     graph: SamplingGraph
     length: int
-    """Number of steps."""
     per_seed: int = 1
-    """Number of walks from each seed."""
     p: float = 1.0
-    """Return parameter of node2vec."""
     q: float = 1.0
-    """In-out parameter of node2vec."""
     stop: float | Sequence[float] = 0.0
-    """Chance that a walk ends before a step; or a number for each step."""
     probs_name: str | None = None
-    """The edge attribute that holds weights or a mask; by default, all in-edges of a node are equally likely."""
     etypes: Sequence[Any] | None = None
-    """The edge type of each step, a metapath, repeated until there are enough; needed if the graph has types. The first
-    step goes from the destination of the first type to its source."""
     edge_ids: bool = False
-    """Whether `minibatch.walk_edge_ids` is set to the ids of the edges, shape (seeds, walks, length)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -46,6 +46,22 @@ class DistributedItemSampler(Datapipe, init=False, seeded=False):
     owners produces the same mini-batches for all ranks. Other owners produce others, so a loader's state is rejected if
     the partitions differ. Creating the sampler reads all items once, in 60 nanoseconds and 4 bytes of memory each.
 
+    Args:
+        item_set: The items: an `ItemSet`, or a `HeteroItemSet` with types.
+        batch_size: Number of items in each rank's mini-batch.
+        minibatcher: Function from the rows and the names of items to a mini-batch.
+        drop_last: Whether to drop the last mini-batch if it is not full.
+        shuffle: Whether the order is random, and another one in each epoch.
+        drop_uneven_inputs: Whether to drop the last mini-batches if not every rank would get one.
+        seed: Random seed of the order and of all later draws, unless the DataLoader has one.
+        pad_uneven_inputs: Whether ranks with one mini-batch fewer get another one from the start of the epoch.
+        rank: This process's rank. None: that of the process group.
+        world_size: Number of ranks. None: that of the process group.
+        epoch: The epoch, which determines the order and the draws. A DataLoader sets it.
+        start: Index of the rank's first mini-batch. A DataLoader sets it.
+        owners: Partition that owns each node: the `PartBook` of a partitioned graph, or a dict of them by node type. A
+            rank's mini-batches then have items that its partition owns.
+
     Raises:
         KeyError: There are no owners for a node type.
         ValueError: The item set is empty, there is no such rank, both `drop_uneven_inputs` and `pad_uneven_inputs` are
@@ -65,26 +81,17 @@ class DistributedItemSampler(Datapipe, init=False, seeded=False):
 
     item_set: ItemSet | HeteroItemSet
     batch_size: int
-    """Number of items in each rank's mini-batch."""
     minibatcher: Callable[[Any, Any], Any] = minibatcher_default
-    """Function from rows and names to a mini-batch."""
     drop_last: bool = False
-    """Whether to drop the last mini-batch if it is not full."""
     shuffle: bool = False
     drop_uneven_inputs: bool = False
-    """Whether to drop the last mini-batches if not every rank would get one."""
     seed: int | None = None
-    """Random seed of the order and of all later draws, unless the DataLoader has one."""
     pad_uneven_inputs: bool = field(default=False, kw_only=True)
-    """Whether ranks with one mini-batch fewer get another one from the start of the epoch."""
     rank: int | None = field(default=None, kw_only=True)
     world_size: int | None = field(default=None, kw_only=True)
     epoch: int = field(default=0, kw_only=True)
     start: int = field(default=0, kw_only=True)
-    """Index of the rank's first mini-batch."""
     owners: NodeOwners | ItemsByOwner | None = field(default=None, kw_only=True)
-    """Partition that owns each node: the `PartBook` of a partitioned graph, or a dict of them by node type. A rank's
-    mini-batches then have items that its partition owns."""
 
     if TYPE_CHECKING:
 

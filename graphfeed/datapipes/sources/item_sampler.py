@@ -31,6 +31,22 @@ class ItemSampler(Datapipe, init=False, seeded=False):
     The shuffled order is a keyed pseudo-random permutation of the whole set. It differs in each epoch, is never stored,
     and costs the same at any position. Inside a torch DataLoader worker, the sampler yields that worker's share.
 
+    Args:
+        item_set: The items: an `ItemSet`, or a `HeteroItemSet` with types.
+        batch_size: Number of items in a mini-batch, unless `every` is given. Groups of items, such as an edge and the
+            negatives that it is ranked among, are never cut: a mini-batch has as many of them as fit, and at least one
+            (see `ItemSet`).
+        minibatcher: Function from the rows and the names of items to a mini-batch.
+        drop_last: Whether to drop the last mini-batch if it is not full.
+        shuffle: Whether the order is random, and another one in each epoch.
+        seed: Random seed of the order and of all later draws, unless the DataLoader has one. None means 0 without a
+            loader.
+        epoch: The epoch, which determines the order and the draws. A DataLoader sets it.
+        start: Index of the first mini-batch. A DataLoader sets it.
+        every: Instead of `batch_size`: the length of the time span of each mini-batch, in the unit of the items'
+            `timestamp`, which must not decrease. Spans begin at multiples of it, and those without items are skipped.
+            `shuffle` permutes the spans.
+
     Raises:
         ValueError: The item set is empty, the batch size is below 1, or `every` is given for items whose times
             decrease.
@@ -45,22 +61,13 @@ class ItemSampler(Datapipe, init=False, seeded=False):
 
     item_set: ItemSet | HeteroItemSet
     batch_size: int | None = None
-    """Number of items in a mini-batch, unless `every` is given. Groups of items, such as an edge and the negatives that
-    it is ranked among, are never cut: a mini-batch has as many of them as fit, and at least one (see `ItemSet`)."""
     minibatcher: Callable[[Any, Any], Any] = minibatcher_default
-    """Function from rows and names to a mini-batch."""
     drop_last: bool = False
-    """Whether to drop the last mini-batch if it is not full."""
     shuffle: bool = False
     seed: int | None = None
-    """Random seed of the order and of all later draws, unless the DataLoader has one. None means 0 without a loader."""
     epoch: int = field(default=0, kw_only=True)
     start: int = field(default=0, kw_only=True)
-    """Index of the first mini-batch."""
     every: int | None = field(default=None, kw_only=True)
-    """Instead of `batch_size`: the length of the time span of each mini-batch, in the unit of the items' `timestamp`,
-    which must not decrease. Spans begin at multiples of it, and those without items are skipped. `shuffle` permutes
-    the spans."""
 
     if TYPE_CHECKING:
 

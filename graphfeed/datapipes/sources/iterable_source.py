@@ -19,6 +19,12 @@ class IterableSource(Datapipe, init=False, seeded=False):
     Each epoch of a `torchdata.nodes.BaseNode` begins with `node.reset()`. The node's state is part of the loader's, so
     resuming continues where the node was.
 
+    Args:
+        iterable: Mini-batches. Each epoch iterates it once.
+        seed: Random seed of all later draws, unless the DataLoader has one. None means 0 without a loader.
+        epoch: The epoch, which determines the order and the draws. A DataLoader sets it.
+        start: Index of the first mini-batch. A DataLoader sets it.
+
     Example:
         >>> import graphfeed as gf
         >>> [minibatch.key.index for minibatch in gf.IterableSource([gf.MiniBatch(), gf.MiniBatch()])]
@@ -30,7 +36,6 @@ class IterableSource(Datapipe, init=False, seeded=False):
     epoch: int = 0
     start: int = 0
     record: NodeRecord | None = field(default=None, repr=False)
-    """The states of a node in the run of a loader."""
 
     if TYPE_CHECKING:
 

@@ -26,6 +26,10 @@ MOST_TYPES = 4
 class CSCFormatBase(Movable):
     """The edges of a hop in compressed sparse columns (CSC).
 
+    Attributes:
+        indptr: Start of the edges of each column, then the number of edges, shape (columns + 1,).
+        indices: Row of each edge, shape (edges,).
+
     Raises:
         ValueError: `indptr` does not end at the number of `indices`.
 
@@ -37,9 +41,7 @@ class CSCFormatBase(Movable):
     """
 
     indptr: torch.Tensor
-    """Start of the edges of each column, then the number of edges, shape (columns + 1,)."""
     indices: torch.Tensor
-    """Row of each edge, shape (edges,)."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -85,21 +87,25 @@ class SampledSubgraph(Movable):
     graph is present, even without edges or nodes. Printing a subgraph shows its size; `print(subgraph.details())`
     shows the values.
 
+    Attributes:
+        sampled_csc: The edges, a `CSCFormatBase` or a dict by edge type: columns are destinations, and `indices` are
+            positions in the row ids of the source type.
+        original_column_node_ids: Ids of the destinations: the seeds of this hop.
+        original_row_node_ids: Ids of the sources; they begin with the column ids.
+        original_edge_ids: Id of each edge: its row in the edge list of its type if the graph stores it, else its
+            position in the graph.
+        edge_weights: Weight of each edge, from samplers whose edges are not those of the graph: numbers of visits, or
+            scores.
+
     Raises:
         ValueError: An edge type is not of the form "src:rel:dst".
     """
 
     sampled_csc: CSCOrDict
-    """The edges, a `CSCFormatBase` or a dict by edge type: columns are destinations, and `indices` are positions in the
-    row ids of the source type."""
     original_column_node_ids: TensorOrDict = None
-    """Ids of the destinations: the seeds of this hop."""
     original_row_node_ids: TensorOrDict = None
-    """Ids of the sources; they begin with the column ids."""
     original_edge_ids: TensorOrDict = None
-    """Id of each edge: its row in the edge list of its type if the graph stores it, else its position in the graph."""
     edge_weights: TensorOrDict = None
-    """Weight of each edge, from samplers whose edges are not those of the graph: numbers of visits, or scores."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.sampled_csc, (CSCFormatBase, dict)):

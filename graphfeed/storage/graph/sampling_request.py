@@ -40,6 +40,17 @@ class Seeds(NamedTuple):
 class TemporalQuery:
     """Parameters of temporal sampling: which neighbours are eligible at the time of a node.
 
+    Attributes:
+        node_timestamp_attr_name: Node attribute with the time from which each node exists. None: all nodes always
+            exist.
+        edge_timestamp_attr_name: Edge attribute with the time from which each edge exists. None: all edges always
+            exist.
+        pre_time_window: Length of the time window before the time of a node, unless the seeds have windows (`Seeds`).
+            None: no limit.
+        hop_time: Time of a sampled neighbour in the next hop: "seed", the time of its seed, or "edge", that of its
+            edge.
+        inclusive: Whether the time window includes both of its limits: the time of the node, and that minus the window.
+
     Raises:
         ValueError: `hop_time` is unknown or lacks its attribute, or the time window is negative.
 
@@ -49,15 +60,10 @@ class TemporalQuery:
     """
 
     node_timestamp_attr_name: str | None = None
-    """Node attribute with the time from which each node exists. None: all nodes always exist."""
     edge_timestamp_attr_name: str | None = None
-    """Edge attribute with the time from which each edge exists. None: all edges always exist."""
     pre_time_window: int | None = None
-    """Length of the time window before the time of a node, unless the seeds have windows (`Seeds`). None: no limit."""
     hop_time: HopTime = "seed"
-    """Time of a sampled neighbour in the next hop: "seed", the time of its seed, or "edge", that of its edge."""
     inclusive: bool = False
-    """Whether the time window includes both of its limits: the time of the node, and that minus the window."""
 
     def __post_init__(self) -> None:
         check_flags(inclusive=self.inclusive)
@@ -83,6 +89,21 @@ class SamplingRequest:
 
     Fan-outs and sampled hops begin with the outermost hop; keys and draws begin with the seeds' own hop.
 
+    Attributes:
+        fanouts: Per hop, the outermost hop first: one number, or one per edge type; -1 takes all neighbours. Tensors
+            and lists become tuples.
+        replace: Whether an edge may be sampled more than once.
+        probs_name: Edge attribute with weights or a mask; "latest" supports only masks.
+        strategy: Random edges ("uniform"), the latest ones ("latest", needs `temporal`), or variates of neighbours
+            ("labor").
+        deduplicate: Whether a node has one row, however many edges lead to it. Temporal hops have a row per edge,
+            unless disjoint.
+        temporal: Parameters of temporal sampling. None: timestamps are ignored.
+        only_new: Whether the frontier of each hop has only nodes that are new in the previous hop, so that each node is
+            sampled once; otherwise, it has all nodes found so far.
+        disjoint: Whether each seed has its own tree: nodes are merged only inside a tree, and each tree has its own
+            key, so that duplicates of a seed differ. With "labor", trees share the variates of nodes. Needs `only_new`.
+
     Raises:
         ValueError: The strategy is unknown, or options exclude each other.
 
@@ -92,24 +113,13 @@ class SamplingRequest:
     """
 
     fanouts: Sequence[Any]
-    """Per hop, the outermost hop first: one number, or one per edge type; -1 takes all neighbours. Tensors and lists
-    become tuples."""
     replace: bool = False
-    """Whether an edge may be sampled more than once."""
     probs_name: str | None = None
-    """Edge attribute with weights or a mask; "latest" supports only masks."""
     strategy: Strategy = "uniform"
-    """Random edges ("uniform"), the latest ones ("latest", needs `temporal`), or variates of neighbours ("labor")."""
     deduplicate: bool = True
-    """Whether a node has one row, however many edges lead to it. Temporal hops have a row per edge, unless disjoint."""
     temporal: TemporalQuery | None = None
-    """Parameters of temporal sampling. None: timestamps are ignored."""
     only_new: bool = False
-    """Whether the frontier of each hop has only nodes that are new in the previous hop, so that each node is sampled
-    once; otherwise, it has all nodes found so far."""
     disjoint: bool = False
-    """Whether each seed has its own tree: nodes are merged only inside a tree, and each tree has its own key, so that
-    duplicates of a seed differ. With "labor", trees share the variates of nodes. Needs `only_new`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", tuple(map(as_fanout, self.fanouts)))

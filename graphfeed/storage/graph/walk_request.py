@@ -20,6 +20,15 @@ MOST_WALKS = (1 << 23) - 1
 class WalkRequest:
     """Parameters of random walks, without the seeds. `SamplingGraph.sample_walks` describes the walks.
 
+    Attributes:
+        length: Number of steps.
+        per_seed: Number of walks from each seed.
+        p: Return parameter of node2vec: the chance to go back to the node before is divided by it.
+        q: In-out parameter of node2vec: the chance to go to a node without an edge to the node before is divided by it.
+        stop: Chance that a walk ends before a step; or a number for each step.
+        probs_name: Edge attribute with weights or a mask; None: all edges of a node are equally likely.
+        etypes: The edge type of each step, a metapath, repeated until there are enough.
+
     Raises:
         ValueError: A number is out of range, or the edge types don't join.
 
@@ -29,19 +38,12 @@ class WalkRequest:
     """
 
     length: int
-    """Number of steps."""
     per_seed: int = 1
-    """Number of walks from each seed."""
     p: float = 1.0
-    """Return parameter of node2vec: the chance to go back to the node before is divided by it."""
     q: float = 1.0
-    """In-out parameter of node2vec: the chance to go to a node without an edge to the node before is divided by it."""
     stop: float | Sequence[float] = 0.0
-    """Chance that a walk ends before a step; or a number for each step."""
     probs_name: str | None = None
-    """Edge attribute with weights or a mask; None: all edges of a node are equally likely."""
     etypes: Sequence[Any] = ()
-    """The edge type of each step, a metapath, repeated until there are enough."""
 
     def __post_init__(self) -> None:
         check_count("length", self.length, 0, MOST_STEPS)

@@ -42,16 +42,21 @@ class NodeWeights(Shareable):
 @checked
 @dataclass(frozen=True, eq=False)
 class NegativeQuery:
-    """Parameters of negative sampling: which pairs of nodes count as negatives."""
+    """Parameters of negative sampling: which pairs of nodes count as negatives.
+
+    Attributes:
+        source_weights: Weights of the sources that are drawn. None: all are equally likely.
+        destination_weights: Those of the destinations.
+        strict: Whether edges of the graph are excluded.
+        time_name: Node attribute with times: both nodes must exist at the time of the pair. If both endpoints of a pair
+            have times, a destination drawn for a given source must exist at the destination's time; if both nodes are
+            drawn, both must exist at the earlier time.
+    """
 
     source_weights: NodeWeights | None = None
     destination_weights: NodeWeights | None = None
     strict: bool = False
-    """Whether edges of the graph are excluded."""
     time_name: str | None = None
-    """Node attribute with times: both nodes must exist at the time of the pair. If both endpoints of a pair have times,
-    a destination drawn for a given source must exist at the destination's time; if both nodes are drawn, both must
-    exist at the earlier time."""
 
 
 def check_query(graph: SamplingGraph, query: NegativeQuery) -> None:
