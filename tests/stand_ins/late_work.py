@@ -18,7 +18,8 @@ EMPTY = ("empty", "new_empty")
 def arguments_of(func: Any) -> dict[str, bool] | None:
     """Return the arguments of an operation, and which are written; None if it gives a view, or memory as it is."""
     schema = func._schema
-    if func.__name__.startswith(EMPTY) or any(
+    # "unsafe" views are not views for autograd.
+    if func.__name__.startswith((*EMPTY, "unsafe_split")) or any(
         part.alias_info is not None and not part.alias_info.is_write for part in schema.returns
     ):
         return None

@@ -13,8 +13,8 @@ KNOWN = MOVING | {
     clamp cumsum div eq equal expand fill flip floor_divide full full_like ge gt index index_copy index_fill
     index_put index_select isin le lt masked_fill masked_select max maximum min minimum mm mul ne new_full new_ones
     new_zeros nonzero ones ones_like remainder repeat repeat_interleave scalar_tensor scatter scatter_add
-    scatter_reduce searchsorted sort split_with_sizes stack sub sum unbind unique_consecutive unique_dim unsqueeze
-    where zero zeros
+    scatter_reduce searchsorted sort split_with_sizes stack sub sum unbind unique_consecutive unique_dim
+    unsafe_split_with_sizes unsqueeze where zero zeros
     """)
 }
 """Of which somebody has looked that torch has them on a GPU, for numbers of 8 to 64 bits."""

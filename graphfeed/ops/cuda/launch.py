@@ -24,6 +24,8 @@ THREADS = 256
 WARP_SIZE = 32
 BUFFER_POINTER, BUFFER_SIZE = 1, 2
 """Tags of the driver for the address of a kernel's packed arguments, and for their size in bytes."""
+DESCRIPTION = 6
+"""Number of words that describe the arguments of a launch."""
 INVALID_CONTEXT = 201
 MAX_BLOCKS = 1 << 16
 """Maximum number of blocks. Kernels use grid-stride loops, so more blocks would only take longer to start."""
@@ -43,10 +45,9 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
     """
     if size == 0:
         return
-    with_width = widths_of(kernel)
-    values: list[int] = []
+    values, given = list[int](), list[Any]()
     device, over_the_bus = None, dict[int, torch.Tensor]()
-    for has_width, part in zip(with_width, arguments, strict=True):
+    for has_width, part in zip(widths_of(kernel), arguments, strict=True):
         is_tensor = isinstance(part, torch.Tensor)
         if is_tensor and part.is_cpu and part.numel():
             over_the_bus[len(values)] = part
@@ -55,8 +56,10 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
             values.append(part if type(part) is int else as_argument(part))
             if is_tensor and not part.is_cpu:
                 device = part.device
+        given.append(part)
         if has_width:
             values.append(0 if part is None else part.itemsize)
+            given.append(None)
     assert device is not None, f"{kernel} got no tensor on a GPU"
     blocks = min(-(-size // THREADS), MAX_BLOCKS)
     if over_the_bus:
@@ -65,10 +68,10 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
     with on_device(device), reading(over_the_bus.values(), device) if over_the_bus else NOTHING:
         for place, part in over_the_bus.items():
             values[place] = as_argument(part)
-        start_driver(function_of(device.index, kernel), blocks, pack(values), device)
+        start_driver(function_of(device.index, kernel), blocks, values, device)
     recorder = buffers.RECORDER.get()
     if recorder is not None:
-        recorder.note(function_of(device.index, kernel), blocks, values, with_width, arguments)
+        recorder.note(function_of(device.index, kernel), blocks, values, given)
 
 
 @contextmanager
@@ -93,13 +96,22 @@ def widths_of(kernel: str) -> list[bool]:
     return [part.kind in INTS for part in parameters_of(device_code(file_of_kernel()[kernel]))[kernel]]
 
 
-def pack(values: list[int]) -> "array[int]":
-    """Pack the words of arguments, followed by their size and the driver's description of both."""
-    end, words = len(values), [value & MASK for value in values]
-    packed = array("Q", [*words, 8 * end, BUFFER_POINTER, 0, BUFFER_SIZE, 0, 0])
-    first, _ = packed.buffer_info()
-    packed[end + 2], packed[end + 4] = first, first + 8 * end
-    return packed
+def pack(launches: Sequence[Sequence[int]]) -> tuple["array[int]", list[int]]:
+    """Pack the words of launches, each followed by its description; return them and the descriptions' addresses.
+
+    A description has the size of the words, and then the address of the words and that of their size, for the driver.
+    """
+    packed = array("Q")
+    for values in launches:
+        packed.extend([value & MASK for value in values])
+        packed.extend([8 * len(values), BUFFER_POINTER, 0, BUFFER_SIZE, 0, 0])
+    first, described, place = packed.buffer_info()[0], list[int](), 0
+    for values in launches:
+        end = place + len(values)
+        packed[end + 2], packed[end + 4] = first + 8 * place, first + 8 * end
+        described.append(first + 8 * (end + 1))
+        place = end + DESCRIPTION
+    return packed, described
 
 
 def on_device(device: torch.device) -> AbstractContextManager[object]:
@@ -108,11 +120,15 @@ def on_device(device: torch.device) -> AbstractContextManager[object]:
     return NOTHING if device.index == torch.cuda.current_device() else torch.cuda.device(device)
 
 
-def start_driver(function: Any, blocks: int, packed: "array[int]", device: torch.device) -> None:
-    """Launch a CuPy kernel on the current stream, with packed arguments."""
-    first, size = packed.buffer_info()
-    call = array("Q", [function.ptr, blocks, first + 8 * (size - 5)])
-    start_all([*[0] * 6, *call.buffer_info()], device, torch.cuda.current_stream(device.index).cuda_stream)
+def start_driver(function: Any, blocks: int, values: Sequence[int], device: torch.device) -> None:
+    """Launch a CuPy kernel on the current stream, with the words of its arguments."""
+    packed, (described,) = pack([values])
+    call = array("Q", [function.ptr, blocks, described])
+    start_all(
+        [*packed.buffer_info(), 0, 0, 0, 0, *call.buffer_info()],
+        device,
+        torch.cuda.current_stream(device.index).cuda_stream,
+    )
 
 
 def start_all(table: Sequence[int], device: torch.device, stream: int) -> None:
@@ -155,6 +171,8 @@ def upload(table: torch.Tensor, device: torch.device) -> torch.Tensor:
 def constants(values: tuple[int, ...], device: torch.device) -> torch.Tensor:
     """Return int64 numbers on a device, for any stream, because the first call waits for the copy. They stay there."""
     made, recorder = constants_on(values, device), buffers.RECORDER.get()
+    # This stream may still read them when others take their place.
+    made.record_stream(torch.cuda.current_stream(device.index))
     if recorder is not None:
         recorder.kept.append(made)
     return made

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from graphfeed.ops.cuda.launch import BUFFER_POINTER, BUFFER_SIZE, NOTHING, as_argument, on_device, reading, start_all
+from graphfeed.ops.cuda.launch import DESCRIPTION, NOTHING, as_argument, on_device, pack, reading, start_all
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.random import MASK
 
 APART = 256
 """Arrays begin at multiples of this many bytes in their block, as torch's own do."""
@@ -77,17 +76,13 @@ class LaunchRecorder:
         self.made.append(made)
         return made
 
-    def note(
-        self, function: Any, blocks: int, values: Sequence[int], with_width: Sequence[bool], arguments: Sequence[Any]
-    ) -> None:
-        """Record a launch: the words of its arguments, and the arguments, some of which have a second word."""
-        words: list[Any] = []
-        for has_width, given in zip(with_width, arguments, strict=True):
-            own = values[len(words)]
+    def note(self, function: Any, blocks: int, values: Sequence[int], arguments: Sequence[Any]) -> None:
+        """Record a launch: the words of its arguments, and an argument or None for each of them."""
+        words = [
             # An empty tensor is a null pointer.
-            is_replaced = isinstance(given, HopKey) or (own != 0 and isinstance(given, torch.Tensor))
-            words.append(given if is_replaced else own)
-            words += values[len(words) : len(words) + has_width]
+            given if isinstance(given, HopKey) or (own != 0 and isinstance(given, torch.Tensor)) else own
+            for own, given in zip(values, arguments, strict=True)
+        ]
         self.launches.append(Launch(function, blocks, words))
 
 
@@ -110,49 +105,43 @@ class LaunchTable:
     ) -> None:  # fmt: skip
         self.device, self.lock, self.kept = given[0].device, threading.Lock(), [*kept, *recorder.kept]
         self.over_the_bus = [part for part in self.kept if part.is_cpu]
-        self.sizes = [0, 0]
-        """The sizes in bytes of the two blocks of a mini-batch, for results and scratch."""
-        starts: dict[int, tuple[int, int, int]] = {}
-
-        def put(array: torch.Tensor, block: int) -> int:
-            """Give an array a place in a block; return how many values it has room for."""
-            room = -(-array.nbytes // APART) * APART
-            starts[array.data_ptr()] = block, self.sizes[block], array.nbytes
-            self.sizes[block] += room
-            return room // array.itemsize
-
+        self.made, self.streams = recorder.kept, set[int]()
         if not all(part.numel() for part in results):
             raise LookupError("a result is empty")
         fixed = {part.data_ptr() for part in self.kept}
         if len(fixed.union(part.data_ptr() for part in given)) < len(fixed) + len(given):
             raise LookupError("arrays of the mini-batch share memory with the graph or each other")
-        returned = sorted({part.data_ptr(): part for part in results}.values(), key=lambda part: str(part.dtype))
-        self.parts: list[tuple[torch.dtype, int, int, list[int]]] = []
-        """For each dtype of the results, the first byte and the end in their block, and the room for each result."""
-        for dtype, own in itertools.groupby(returned, lambda part: part.dtype):
-            first, rooms = self.sizes[0], [put(part, 0) for part in own]
-            self.parts.append((dtype, first, self.sizes[0], rooms))
-        places_of = {part.data_ptr(): place for place, part in enumerate(returned)}
-        self.order = [places_of[part.data_ptr()] for part in results]
-        """For each result, its place in the block."""
-        for made in recorder.made:
-            if made.data_ptr() not in starts:
-                put(made, 1)
+        returned = {part.data_ptr(): part for part in results}
+        by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
+        for part in returned.values():
+            by_dtype.setdefault(part.dtype, []).append(part)
+        scratch = [part for part in recorder.made if part.data_ptr() not in returned]
+        starts: dict[int, tuple[int, int, int]] = {}
+        """The block of each array by address, its first byte there, and its size."""
+        self.rooms: list[tuple[torch.dtype, list[int]]] = []
+        """For the blocks of a mini-batch, one for the results of each dtype and one for scratch: the room of arrays."""
+        for block, (dtype, arrays) in enumerate([*by_dtype.items(), (torch.uint8, scratch)]):
+            rooms = [-(-part.nbytes // APART) * APART for part in arrays]
+            firsts = itertools.accumulate(rooms, initial=0)
+            starts |= {
+                part.data_ptr(): (block, first, part.nbytes) for part, first in zip(arrays, firsts, strict=False)
+            }
+            self.rooms.append((dtype, [room // dtype.itemsize for room in rooms]))
+        self.sizes = [sum(rooms) for _, rooms in self.rooms]
+        places = {part.data_ptr(): place for place, part in enumerate(itertools.chain(*by_dtype.values()))}
+        self.order = [places[part.data_ptr()] for part in results]
+        """For each result, its place in the blocks."""
         starts |= {part.data_ptr(): (len(self.sizes) + place, 0, part.nbytes) for place, part in enumerate(given)}
         starts |= {part.data_ptr(): (-1, part.data_ptr(), part.nbytes) for part in self.kept}
-        places = sorted(starts)
+        addresses = sorted(starts)
 
-        def find(array: torch.Tensor) -> tuple[int, int]:
-            """Return the block that has an array, or -1, and its offset there."""
+        def part_of(array: torch.Tensor) -> Part:
             address = array.data_ptr()
-            first = places[bisect.bisect_right(places, address) - 1]
+            first = addresses[bisect.bisect_right(addresses, address) - 1]
             block, offset, size = starts.get(first, (0, 0, 0))
             if not first <= address < first + size:
                 raise LookupError("a launch reads an array that belongs neither to the mini-batch nor to the graph")
-            return block, offset + address - first
-
-        def part_of(array: torch.Tensor) -> Part:
-            return Part(*find(array), array.dtype, array.numel())
+            return Part(block, offset + address - first, array.dtype, array.numel())
 
         self.launches = [
             launch._replace(words=[part_of(word) if isinstance(word, torch.Tensor) else word for word in launch.words])
@@ -161,44 +150,47 @@ class LaunchTable:
         self.pack(len(self.sizes) + len(given))
 
     def pack(self, num_blocks: int) -> None:
-        """Lay out the arguments of all launches, each followed by their size and the driver's description of both."""
-        words, patches, starts = list[int](), list[int](), list[int]()
+        """Pack the arguments of all launches, and note which words differ between mini-batches."""
+        patches, values, place = list[int](), list[list[int]](), 0
         for launch in self.launches:
-            starts.append(len(words))
-            for word in launch.words:
+            for number, word in enumerate(launch.words, place):
                 if isinstance(word, Part) and word.block >= 0:
-                    patches += len(words), word.block, word.offset
+                    patches += number, word.block, word.offset
                 elif isinstance(word, HopKey):
-                    patches += len(words), num_blocks + word.place, 0
-                words.append((word.offset if isinstance(word, Part) else word) & MASK)
-            words += [8 * len(launch.words), BUFFER_POINTER, 0, BUFFER_SIZE, 0, 0]
-        self.words, calls = array("Q", words), list[int]()
-        first, _ = self.words.buffer_info()
-        for launch, start in zip(self.launches, starts, strict=True):
-            size = start + len(launch.words)
-            self.words[size + 2], self.words[size + 4] = first + 8 * start, first + 8 * size
-            calls += launch.function.ptr, launch.blocks, first + 8 * (size + 1)
-        self.patches, self.calls = array("Q", patches), array("Q", calls)
+                    patches += number, num_blocks + word.place, 0
+            values.append([word.offset if isinstance(word, Part) else word for word in launch.words])
+            place += len(launch.words) + DESCRIPTION
+        self.words, described = pack(values)
+        calls = [(own.function.ptr, own.blocks, at) for own, at in zip(self.launches, described, strict=True)]
+        self.patches, self.calls = array("Q", patches), array("Q", itertools.chain(*calls))
+        self.before = *self.words.buffer_info(), *self.patches.buffer_info()
 
     def run(self, given: Sequence[torch.Tensor], keys: Sequence[int], stream: torch.cuda.Stream) -> list[torch.Tensor]:
         """Repeat the launches on the current stream for another mini-batch; return the results, with unused values."""
-        blocks = [torch.empty(size, dtype=torch.uint8, device=self.device) for size in self.sizes]
+        if stream.cuda_stream not in self.streams:
+            # Their memory is not reused while this stream reads them, even if the table is dropped.
+            self.streams.add(stream.cuda_stream)
+            for part in self.made:
+                part.record_stream(stream)
+        blocks = [
+            torch.empty(size, dtype=dtype, device=self.device)
+            for size, (dtype, _) in zip(self.sizes, self.rooms, strict=True)
+        ]
         self.start([*blocks, *given], keys, stream.cuda_stream)
         found = [
             part
-            for dtype, first, end, rooms in self.parts
-            for part in blocks[0][first:end].view(dtype).split_with_sizes(rooms)
+            for block, (_, rooms) in zip(blocks[:-1], self.rooms, strict=False)
+            # Autograd doesn't count an in-place change of one of these parts as a change of all.
+            for part in torch.unsafe_split_with_sizes(block, rooms)
         ]
-        # With `data`, autograd doesn't count an in-place change of one result as a change of all.
-        return [found[place].data for place in self.order]
+        return [found[place] for place in self.order]
 
     def start(self, blocks: Sequence[torch.Tensor], keys: Sequence[int], stream: int) -> None:
         """Repeat the launches with other blocks and keys."""
         bases = array("Q", [*(block.data_ptr() for block in blocks), *keys])
-        before = *self.words.buffer_info(), *self.patches.buffer_info()
         # Another thread may repeat the same launches. The driver copies the words when it launches.
         reads = reading(self.over_the_bus, self.device) if self.over_the_bus else NOTHING
         with on_device(self.device), self.lock, reads:
             for part in self.over_the_bus:
                 as_argument(part)  # which checks that it is still page-locked
-            start_all([*before, *bases.buffer_info(), *self.calls.buffer_info()], self.device, stream)
+            start_all([*self.before, *bases.buffer_info(), *self.calls.buffer_info()], self.device, stream)

@@ -19,6 +19,7 @@ from graphfeed.storage.features.feature import (
     row_type,
 )
 from graphfeed.storage.memory.shareable import Shareable
+from graphfeed.storage.memory.stream_order import Published
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -90,7 +91,7 @@ class EncodedFeature(Shareable, Feature):
         """The feature of the codes."""
         self.bits, self.per, self._dtype = bits, per, dtype
         self._scale, self._offset = scale, offset
-        self._on_gpus: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._on_gpus: dict[torch.device, tuple[tuple[torch.Tensor, torch.Tensor], Published]] = {}
         columns = stored.size().numel() if scale is None else scale.numel()
         self._size = torch.Size((columns,) if size is None else size)
         columns = self._size.numel() if per == "row" and bits != 16 else columns
@@ -108,8 +109,10 @@ class EncodedFeature(Shareable, Feature):
         place, factors = (codes if index is None else index).device, (self._scale, self._offset)
         if self._scale is not None and self._offset is not None and place.type != "cpu":
             if place not in self._on_gpus:
-                self._on_gpus[place] = self._scale.to(place), self._offset.to(place)
-            factors = self._on_gpus[place]
+                made = self._scale.to(place), self._offset.to(place)
+                self._on_gpus[place] = made, Published(torch.cuda.current_stream(place))
+            factors, published = self._on_gpus[place]
+            published.wait(factors)
         columns = self._size.numel()
         codes = codes.reshape(codes.shape[0], columns) if self.bits == 16 else codes
         rows = decode_rows(codes, index, self.bits, columns, *factors, dtype=self._dtype)

@@ -22,7 +22,7 @@ def send_rows(start: Start, shape: tuple[int, ...], dtype: torch.dtype, device: 
 
     Args:
         start: Writes the rows of a block. Its exceptions, and those of the functions that it returns, propagate.
-        shape, dtype, device: The result's. A row that is larger than 4 MiB has a block of its own.
+        shape, dtype, device: The result's. A row that is larger than 4 MiB has a larger block.
     """
     out = torch.empty(shape, dtype=dtype, device=device)
     if not out.numel():

@@ -29,6 +29,8 @@ class Published:
             return
         # The stream waits, not the thread.
         stream = torch.cuda.current_stream(self.stream.device)
+        if stream == self.stream:
+            return
         stream.wait_event(self.event)
         for tensor in tensors:
             if tensor is not None and on_gpu(tensor):

@@ -16,7 +16,7 @@ from graphfeed.ops.memory import pinned
 from graphfeed.ops.sampling.hops.gpu_hops import read_later
 from graphfeed.storage import SamplingRequest, TemporalQuery
 from graphfeed.storage.graph.sampling.prepared import PREPARED
-from graphfeed.storage.graph.sampling_request import Seeds
+from graphfeed.storage.graph.sampling_request import Seeds, draws_of
 from tests.kinds.digests import digest
 from tests.stand_ins.emulated_cuda import Cuda, EmulatedCuda, device_of, import_launch
 from tests.stand_ins.strict_cupy import DRIVER, FAILED, LAUNCH_ADDRESS
@@ -241,6 +241,28 @@ def test_results_of_repeated_launches_outlive_their_graph_and_later_minibatches(
         del there, seeds
         gc.collect()
         assert {number: [digest(hop.to("cpu")) for hop in hops] for number, hops in kept.items()} == expected
+
+
+@pytest.mark.parametrize("typed", [False, True], ids=["one type", "four types"])
+def test_numbers_on_the_device_outlive_launches_that_read_them(emulated: EmulatedCuda, typed: bool) -> None:
+    here, request = graph(typed=typed), REQUESTS["uniform"]
+    if typed:
+        request = SamplingRequest([torch.tensor([2, 3, 1, 2])] * 3)
+    draws = draws_of(request, [97 * 6 + hop for hop in range(3)])
+    with emulated.running():
+        there = here.to(device_of(emulated))
+        for number in range(0, 6, 2):
+            sample(there, request, number, emulated.put)
+        with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+            seeds = seeds_of(6, torch.int64, typed=typed)
+            given = {name: emulated.put(part) for name, part in seeds.items()} if typed else emulated.put(seeds)
+            finish = there.start(Seeds.of(given), request, draws)
+            for prepared in PREPARED[there][1].values():
+                prepared.launches.clear()
+            import_launch().constants_on.cache_clear()
+            gc.collect()
+            found = [digest(hop.to("cpu")) for hop in finish()]
+    assert found == sample(here, request, 6)
 
 
 def test_a_graph_that_has_changed_is_sampled_by_launches_of_its_own(cuda: Cuda) -> None:

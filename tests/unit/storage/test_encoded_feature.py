@@ -1,4 +1,5 @@
 import math
+import gc
 import pickle
 from fractions import Fraction
 from pathlib import Path
@@ -382,3 +383,18 @@ def test_a_gpu_reads_and_decodes_codes_wherever_they_are(bits: Any, cuda: Cuda, 
             feature.with_stored(holders["GPU"]).read(cuda.put(torch.tensor([300])))
         pickled = pickle.loads(pickle.dumps(feature))
         assert_same(pickled.read(ids), wanted)
+
+
+def test_scales_on_a_gpu_outlive_a_feature_that_another_stream_still_reads(cuda: Cuda) -> None:
+    feature, ids = feature_of().encode(8), torch.arange(100)
+    wanted = feature.read(ids)
+    with cuda.running():
+        codes, here = cuda.put(feature.stored.read()), cuda.put(ids)
+        own = feature.with_stored(TorchBasedFeature(codes))
+        with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+            own.read(here)
+        with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+            found = own.read(here)
+            del own
+            gc.collect()
+            check_equal(cuda, found, wanted)

@@ -2,7 +2,7 @@
 
 import torch
 
-from graphfeed.ops.cuda.launch import THREADS, constants, launch
+from graphfeed.ops.cuda.launch import THREADS, launch, upload
 from graphfeed.ops.memory import buffers
 
 LEAST_CHUNK = 8 * THREADS
@@ -37,8 +37,11 @@ def filled(size: int, value: int, dtype: torch.dtype, device: torch.device) -> t
 
 def copied(values: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Return int64 numbers of the CPU on a device, where kernels may change them."""
-    if buffers.RECORDER.get() is None:
-        return values.to(device, non_blocking=True)
+    recorder = buffers.RECORDER.get()
+    if recorder is None:
+        return upload(values, device)
+    source = values.to(device)  # waits, because any stream may repeat the launches
+    recorder.kept.append(source)
     made = buffers.empty(values.numel(), values, device)
-    launch("set_values", made.numel(), constants(tuple(values.tolist()), device), 0, made, made.numel())
+    launch("set_values", made.numel(), source, 0, made, made.numel())
     return made
