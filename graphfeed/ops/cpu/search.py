@@ -9,6 +9,9 @@ import numpy as np
 from graphfeed.ops.cpu.jit import device_function, multiply_high
 from graphfeed.ops.cpu.random import GOLDEN
 
+NEAR = 16
+"""Number of types that `near_end` compares at once."""
+
 
 @device_function
 def first_slot(size, key):
@@ -61,3 +64,13 @@ def run_end(types, low, end):
         low = low + half if types[np.uintp(low + half)] <= edge_type else low
         size -= half
     return low + 1
+
+
+@device_function
+def near_end(types, low, end):
+    """Like `run_end`, but faster if most runs are shorter than `NEAR`, whose types are compared in SIMD registers."""
+    size, known = end - low, low + NEAR <= types.size
+    edge_type, count = types[np.uintp(low)], 0
+    for place in range(NEAR if known else 0):
+        count += (types[np.uintp(low + place)] <= edge_type) & (place < size)
+    return low + count if known and count < NEAR else run_end(types, low, end)

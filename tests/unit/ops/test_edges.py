@@ -1,7 +1,7 @@
 """Properties of edges: types, the index of the largest columns, and weights."""
 
 import random
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
+from graphfeed.ops.cpu.search import near_end, run_end
 from graphfeed.ops.random import bounded, draw
 from graphfeed.testing import limits
 from tests.kinds import reference
@@ -230,3 +231,14 @@ def test_weight_0_is_never_drawn_at_the_ends_of_a_column() -> None:
         units, found = draw_from_hub(weights, fanout, replace=replace)
         assert len(found) == (fanout if replace else min(fanout, 4))
         assert all(units[edge] > 0 for edge in found)
+
+
+@given(st.lists(st.lists(st.integers(0, 3), max_size=40), max_size=5))
+def test_a_run_ends_at_the_next_type_or_with_its_column(columns: list[list[int]]) -> None:
+    types = np.array([edge_type for own in columns for edge_type in sorted(own)], np.uint8)
+    low = 0
+    for end in accumulate(map(len, columns)):
+        while low < end:
+            stop = low + types[low:end].tolist().count(types[low])
+            assert near_end(types, low, end) == run_end(types, low, end) == stop
+            low = stop

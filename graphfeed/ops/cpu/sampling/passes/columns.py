@@ -20,7 +20,7 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     Runs,
     TypePerEdge,
 )
-from graphfeed.ops.cpu.search import run_end
+from graphfeed.ops.cpu.search import near_end, run_end
 
 
 @kernel
@@ -163,7 +163,7 @@ def split_relations(hop: int, graph: TypePerEdge, fanouts: Int64s, kinds: Relati
                 if not 0 <= edge_type < fanouts.size or kinds.destinations[edge_type] != kind:
                     return EDITED
                 # Most columns have edges of one type, and each has a last one.
-                high = end if types[np.uintp(end - 1)] == edge_type else run_end(types, low, end)
+                high = end if types[np.uintp(end - 1)] == edge_type else near_end(types, low, end)
                 run = np.uintp(bounds[edge_type] + number - columns.bounds[kind])
                 runs.starts[run], runs.degrees[run] = low, high - low
                 runs.states[run] = type_state(columns.states[column], edge_type)
