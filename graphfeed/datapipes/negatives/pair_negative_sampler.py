@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Literal
 from zlib import crc32
 
+import numpy as np
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
@@ -76,15 +77,18 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs", draws=True, r
             raise ValueError(f"seeds must be edges, shape (N, 2), to get negatives, but have {list(seeds.shape)}")
         count = len(seeds)
         number = math.ceil(count * self.amount)
-        # Negatives are assigned to the positives in turn, so their numbers differ by at most one.
-        positives = torch.arange(number, device="cpu") % max(count, 1)
+        # Negatives are assigned to the positives in turn, so their numbers differ by at most one. For few numbers, NumPy
+        # takes less time than torch.
+        rows = np.arange(count + number)
+        labels = torch.from_numpy((rows < count).astype(np.float32))
+        rows[count:] = rows[:number] % max(count, 1)
+        indexes = torch.from_numpy(rows)
+        positives = indexes[count:]
         wanted = number if self.mode == "binary" else seeds[positives, 0]
         # The draws for one type don't depend on the other types.
         key = draw_key(0 if seed_type is None else 1 + crc32(seed_type.encode()))
         limits = None if times is None else times[positives]
         pairs = negative_pairs_of(self.graph, seed_type, self.query or NegativeQuery(), wanted, key, limits)
-        labels = torch.cat([torch.ones(count, device="cpu"), torch.zeros(number, device="cpu")])
-        indexes = torch.cat([torch.arange(count, device="cpu"), positives])
         return torch.cat([seeds, pairs.to(seeds.dtype)]), labels, indexes
 
 

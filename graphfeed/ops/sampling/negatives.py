@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from graphfeed.ops.arguments import (
@@ -131,12 +132,12 @@ def sample_negative_pairs(
     ends = []
     for end in (drawn, destinations):
         times = end.times.contiguous() if limits.numel() else NOTHING
-        ends.append(module.PopulationBlock(torch.tensor([end.size], device="cpu"), end.cumulative.contiguous(), times))
-    wanted = torch.tensor([edges.kind, edges.first_source, edges.first_destination], device="cpu")
+        ends.append(module.PopulationBlock(np.array([end.size]), end.cumulative.contiguous(), times))
+    wanted = np.array([edges.kind, edges.first_source, edges.first_destination])
     columns = as_int64(edges.indptr, out), edges.indices.contiguous(), as_types(edges.types, out)
     known = module.KnownEdgeBlock(*columns, wanted)
     module.sample_negative_pairs(*ends, fixed.contiguous(), limits.contiguous(), known, key, out)
-    if count and int(out.min()) < 0:
+    if count and int(out.numpy().min()) < 0:
         place = int((out[:, 1] < 0).nonzero()[0])
         raise ValueError(
             f"there is no negative for pair {place}: every pair of nodes that exist at its time, with weights above 0, "

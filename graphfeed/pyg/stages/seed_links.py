@@ -1,7 +1,7 @@
 """Seeds that are edges: sampling around their endpoints, and removal of the edges that would leak them."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -48,15 +48,11 @@ class LinkSeeds(Transform, seeded=False):
         types = self.edge_types or (tuple(map(etype_str_to_tuple, given)) if isinstance(given, dict) else (None,))
         ends: list[str | None] = []
         ids: list[torch.Tensor] = []
-        trees: list[torch.Tensor] = []
         links: dict[EdgeType | None, LinksOfType] = {}
-        first = 0
         for edge_type in types:
             links[edge_type] = link = LinksOfType.of(minibatch, edge_type, triplets=self.triplets > 0)
             ends += end_types(edge_type)
             ids += link.ends
-            trees += [link.positives[: len(part)] + first for part in link.ends]
-            first += link.num_positives
         seeds, positions = merge_ends(ends, ids, disjoint=self.disjoint)
         metadata, of_seeds = {}, {}
         for edge_type, *local in zip(links, positions[::2], positions[1::2], strict=True):
@@ -78,7 +74,7 @@ class LinkSeeds(Transform, seeded=False):
             seeds=seeds,
             timestamp=spread("times"),
             pre_time_window=spread("windows"),
-            trees=by_end(ends, trees) if self.disjoint else None,
+            trees=by_end(ends, trees_of(links.values())) if self.disjoint else None,
             of_seeds=of_seeds,
             metadata=only_type(metadata),
             key=minibatch.key,
@@ -107,7 +103,7 @@ class LinksOfType(NamedTuple):
         if pairs is None or pairs.dim() != 2 or pairs.shape[1] != 2:
             raise ValueError("seeds must be edges, shape (N, 2); name the pairs 'seeds' in the item set")
         positives = torch.arange(len(pairs), device="cpu") if indexes is None else indexes
-        count = int(positives.max()) + 1 if len(positives) else 0
+        count = int(positives.numpy().max(initial=-1)) + 1
         ends = [pairs[: count if triplets else len(pairs), 0], pairs[:, 1]]
         return cls(ends, positives, count, ids, labels, times, windows)
 
@@ -121,6 +117,15 @@ class LinksOfType(NamedTuple):
         return self.ids, local[0], local[1][:count], negatives, self.times
 
 
+def trees_of(links: Iterable[LinksOfType]) -> list[torch.Tensor]:
+    """Return the tree of each endpoint, which is that of its positive."""
+    trees, first = list[torch.Tensor](), 0
+    for link in links:
+        trees += [link.positives[: len(part)] + first for part in link.ends]
+        first += link.num_positives
+    return trees
+
+
 MEMBERS = ("seeds", "indexes", "labels", "timestamp", "pre_time_window", "input_id")
 
 
@@ -129,8 +134,10 @@ def rows_of_type(minibatch: MiniBatch, field: str, name: str | None) -> Any:
     values = getattr(minibatch, field, None)
     if not isinstance(values, dict):
         return values
-    empty = torch.empty((0, 2) if field == "seeds" else 0, dtype=torch.int64, device="cpu")
-    return values.get(name, next(iter(values.values()), empty)[:0])
+    if name in values:
+        return values[name]
+    shape = (0, 2) if field == "seeds" else 0
+    return next(iter(values.values()), torch.empty(shape, dtype=torch.int64, device="cpu"))[:0]
 
 
 def link_fields(
@@ -169,9 +176,11 @@ def merge_ends(
 ) -> tuple[Any, list[torch.Tensor]]:
     """Return the nodes to sample around, by type if there are types, and the positions of the given ids in them."""
     nodes = to_type_dict(by_end(ends, ids))
-    places = {end: torch.arange(len(part), device="cpu") for end, part in nodes.items()}
-    if not disjoint:
-        for end, part in nodes.items():
+    places = {}
+    for end, part in nodes.items():
+        if disjoint:
+            places[end] = torch.arange(len(part), device="cpu")
+        else:
             nodes[end], places[end] = torch.unique(part, return_inverse=True)
     starts, positions = dict.fromkeys(nodes, 0), []
     for end, part in zip(ends, ids, strict=True):
