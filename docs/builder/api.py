@@ -140,10 +140,8 @@ def directive(name: str) -> Iterator[str]:
 
 
 def inherited_fields(value: type) -> Iterator[str]:
-    """Yield the fields that a class inherits from undocumented bases, unless its docstring lists the arguments."""
-    if "Args:" in (value.__doc__ or ""):
-        return
-    for field in fields(value) if is_dataclass(value) else ():
+    """Yield the fields that a class inherits from undocumented bases; docstrings of stages list such fields."""
+    for field in fields(value) if is_dataclass(value) and not issubclass(value, graphfeed.Datapipe) else ():
         owner = next(base for base in value.__mro__ if field.name in vars(base).get("__annotations__", ()))
         if owner is not value and owner.__name__ not in dir(graphfeed) and not field.name.startswith("_"):
             yield field.name
