@@ -106,20 +106,20 @@ def check_by(name: str, key: str, values: Any) -> Mapping[Any, Any]:
 
 
 def stack(name: str, by_type: Any, rows: Mapping[str, int]) -> torch.Tensor:
+    """Return the values of an attribute for all types in turn. Times, weights and masks may be missing for some."""
     named = by_type_name(check_by(name, "type", by_type))
-    value = None
-    if named.keys() < rows.keys() and named and ORIGINAL_EDGE_ID not in name:
-        value = value_where_missing(name[:4], as_tensor(name, next(iter(named.values()))))
-    if named.keys() != rows.keys() and value is None:
+    missing = None
+    if named and named.keys() < rows.keys() and ORIGINAL_EDGE_ID not in name:
+        missing = value_where_missing(name[:4], as_tensor(name, next(iter(named.values()))))
+    if missing is None and named.keys() != rows.keys():
         raise KeyError(f"{name} must have the types {list(rows)}, but has {list(named)}")
-    return torch.cat(
-        [
-            value.expand(count)
-            if value is not None and of_type not in named
-            else with_rows(f"{name}[{of_type!r}]", named[of_type], count)
-            for of_type, count in rows.items()
-        ]
-    )
+    parts = []
+    for of_type, count in rows.items():
+        if missing is not None and of_type not in named:
+            parts.append(missing.expand(count))
+        else:
+            parts.append(with_rows(f"{name}[{of_type!r}]", named[of_type], count))
+    return torch.cat(parts)
 
 
 def with_rows(name: str, values: Any, count: int) -> torch.Tensor:
@@ -158,38 +158,17 @@ def from_typed_coo(
     num_nodes = {node_type: index(count) for node_type, count in num_nodes.items()}
     offsets, total = first_ids(num_nodes), sum(num_nodes.values())
     check_nodes_fit("the sum of num_nodes", total)
-    sources, destinations = list[torch.Tensor](), list[torch.Tensor]()
-    for edge_type, pair in edges.items():
-        if not has_ends(str(edge_type), offsets):
-            raise ValueError(
-                f"edges has type {brief(edge_type)}; an edge type is 'source:relation:destination' "
-                f"with node types of num_nodes, {list(num_nodes)}"
-            )
-        ends = split_edges(f"edges[{edge_type!r}]", pair)
-        if len(ends[0]) != len(ends[1]):
-            raise ValueError(
-                f"edges[{edge_type!r}] has {len(ends[0])} sources and {len(ends[1])} destinations; give one per edge"
-            )
-        for ids, node_type, stacked in zip(ends, ends_of(edge_type), (sources, destinations), strict=True):
-            check_vector(f"edges[{edge_type!r}]", ids)
-            check_ids(f"edges[{edge_type!r}] (ids of {node_type!r})", ids, num_nodes[node_type])
-            # In int64: ids of the graph may exceed int32 even if those of each type don't.
-            stacked.append(ids.to(torch.int64) + offsets[node_type])
-    rows = {edge_type: len(part) for edge_type, part in zip(edges, sources, strict=True)}
-    counts = torch.tensor(list(rows.values()), device="cpu")
+    ends = {edge_type: ends_in_graph(edge_type, pair, num_nodes, offsets) for edge_type, pair in edges.items()}
+    rows = {edge_type: len(sources) for edge_type, (sources, _) in ends.items()}
     # The sort is stable, so the types of a column ascend.
-    columns = ops.coo_to_csc(torch.cat(sources), torch.cat(destinations), total)
-    types = torch.repeat_interleave(torch.arange(len(counts), device="cpu"), counts)
+    columns = ops.coo_to_csc(*map(torch.cat, zip(*ends.values(), strict=True)), total)
+    types = torch.arange(len(rows), device="cpu").repeat_interleave(torch.tensor(list(rows.values()), device="cpu"))
+    of_edges = {name: stack(f"edge_attributes[{name!r}]", by_type, rows) for name, by_type in edge_attributes.items()}
     # The id of an edge is its row in the list of its type.
-    own_rows = torch.cat([torch.arange(int(count), device="cpu") for count in counts])
-    stacked_attributes = {
-        name: stack(f"edge_attributes[{name!r}]", by_type, rows) for name, by_type in edge_attributes.items()
-    }
+    of_edges.setdefault(ORIGINAL_EDGE_ID, torch.cat([torch.arange(count, device="cpu") for count in rows.values()]))
     if sort_by is not None:
-        values = ops.gather_rows(stacked_attributes[sort_by], columns.order)
+        values = ops.gather_rows(of_edges[sort_by], columns.order)
         columns = sort_columns(columns, values, types[columns.order])
-    attributes = {name: gather_long_lived(values, columns.order) for name, values in stacked_attributes.items()}
-    attributes.setdefault(ORIGINAL_EDGE_ID, gather_long_lived(own_rows, columns.order))
     return fused_csc_sampling_graph(
         columns.indptr,
         columns.indices,
@@ -201,8 +180,29 @@ def from_typed_coo(
         node_attributes={
             name: stack(f"node_attributes[{name!r}]", by_type, num_nodes) for name, by_type in node_attributes.items()
         },
-        edge_attributes=attributes,
+        edge_attributes={name: gather_long_lived(values, columns.order) for name, values in of_edges.items()},
     )
+
+
+def ends_in_graph(
+    edge_type: str, edges: Edges, num_nodes: Mapping[str, int], offsets: Mapping[Any, int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sources and destinations of the edges of a type, as ids in the whole graph."""
+    if not has_ends(str(edge_type), offsets):
+        raise ValueError(
+            f"edges has type {brief(edge_type)}; an edge type is 'source:relation:destination' "
+            f"with node types of num_nodes, {list(num_nodes)}"
+        )
+    name = f"edges[{edge_type!r}]"
+    sources, destinations = split_edges(name, edges)
+    if len(sources) != len(destinations):
+        raise ValueError(f"{name} has {len(sources)} sources and {len(destinations)} destinations; give one per edge")
+    source_type, destination_type = ends_of(edge_type)
+    for ids, node_type in ((sources, source_type), (destinations, destination_type)):
+        check_vector(name, ids)
+        check_ids(f"{name} (ids of {node_type!r})", ids, num_nodes[node_type])
+    # In int64: ids of the graph may exceed int32 even if those of each type don't.
+    return sources.to(torch.int64) + offsets[source_type], destinations.to(torch.int64) + offsets[destination_type]
 
 
 class EdgeList(NamedTuple):
