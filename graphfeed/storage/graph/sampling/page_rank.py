@@ -14,11 +14,7 @@ from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampling.graph_files import is_by_page, kernel_columns
 from graphfeed.storage.graph.sampling.in_edges import read_columns, type_bounds
 from graphfeed.storage.graph.sampling.walks import check_on_cpu, check_starts
-from graphfeed.storage.graph.type_names import (
-    first_ids,
-    match_types,
-    to_type_dict,
-)
+from graphfeed.storage.graph.type_names import first_ids, match_types, to_type_dict
 
 if TYPE_CHECKING:
     from graphfeed.storage.graph.sampling_graph import SamplingGraph
@@ -93,44 +89,78 @@ def rank_by_hops(
     graph: "SamplingGraph", seeds: torch.Tensor, top: int, alpha: int, bound: int, groups: torch.Tensor
 ) -> Ranked:
     """Return the result of `ops.push_mass` by reading the in-edges of all nodes that a round may push in one hop."""
-    bounds, rows = type_bounds(graph).numpy(), np.arange(len(seeds))
+    bounds = type_bounds(graph).numpy()
     size = int(bounds[-1])
-    # A number for each pair of a seed and a node that it has reached.
-    keys, residuals = rows * size + seeds.numpy(), np.full(len(seeds), MASS)
-    scores = np.zeros_like(residuals)
-    known, degrees = np.empty(0, np.int64), np.empty(0, np.int64)
-    while True:
-        pushed = np.flatnonzero(residuals >= bound)
-        # The degree of a node that was never read is unknown.
-        pushed = pushed[residuals[pushed] >= bound * np.maximum(look_up(known, degrees, keys[pushed] % size), 1)]
-        if not len(pushed):
-            break
-        nodes = np.unique(keys[pushed] % size)
-        indptr, sources = read_columns(graph, nodes)
-        known, first = np.unique(np.concatenate([known, nodes]), return_index=True)
-        degrees = np.concatenate([degrees, np.diff(indptr)])[first]
-        column = np.searchsorted(nodes, keys[pushed] % size)
-        counts = np.diff(indptr)[column]
-        enough = residuals[pushed] >= bound * np.maximum(counts, 1)
-        pushed, column, counts = pushed[enough], column[enough], counts[enough]
-        amounts = residuals[pushed].astype(np.uint64)
-        rest = (amounts - np.maximum(amounts * np.uint64(alpha) >> np.uint64(31), np.uint64(1))).astype(np.int64)
-        shares = rest // np.maximum(counts, 1) * (counts > 0)
-        scores[pushed] += residuals[pushed] - shares * counts
-        residuals[pushed] = 0
-        # The positions of the in-edges of all pushed nodes.
-        places = np.arange(counts.sum()) + np.repeat(indptr[:-1][column] - np.cumsum(counts) + counts, counts)
-        reached = np.repeat(keys[pushed] // size * size, counts) + sources[places]
-        keys, owners = np.unique(np.concatenate([keys, reached]), return_inverse=True)
-        before = len(residuals)
-        # Sums of up to 2**32 are exact in float64.
-        added = np.concatenate([residuals, np.repeat(shares, counts)])
-        residuals = np.bincount(owners, added, len(keys)).astype(np.int64)
-        scores = np.bincount(owners[:before], scores, len(keys)).astype(np.int64)
+    state = PushState(size, alpha, bound, seeds.numpy())
+    while len(reached := state.may_push()):
+        nodes = np.unique(reached % size)
+        state.push(nodes, *read_columns(graph, nodes))
     # Only without `groups`, all nodes are in one.
     firsts = groups.numpy()[:-1] if len(groups) else bounds[:1]
-    own = keys // size * len(firsts) + np.searchsorted(firsts, keys % size, side="right") - 1
-    return take_best(own, keys % size, scores, len(seeds) * len(firsts), top)
+    seed_numbers, nodes = np.divmod(state.keys, size)
+    rows = seed_numbers * len(firsts) + np.searchsorted(firsts, nodes, side="right") - 1
+    return take_best(rows, nodes, state.scores, len(seeds) * len(firsts), top)
+
+
+class PushState:
+    """The mass of PageRank at the nodes that seeds have reached, moved in rounds by pushes against the edges.
+
+    A node that was reached by a seed has a residual, the mass to be pushed, and a score, the mass that stays. A round
+    pushes the residuals of all nodes where they are at least `bound` times the in-degree. Arrays are int64.
+
+    Attributes:
+        keys: A number for each pair of a seed and a node that it has reached, `seed_number * size + node`, ascending.
+        residuals: Residual of each pair.
+        scores: Score of each pair.
+    """
+
+    def __init__(self, size: int, alpha: int, bound: int, seeds: Ints) -> None:
+        self.size, self.alpha, self.bound = size, alpha, bound
+        self.keys = np.arange(len(seeds)) * size + seeds
+        self.residuals = np.full(len(seeds), MASS)
+        self.scores = np.zeros_like(self.residuals)
+        # The nodes whose in-edges were read, and their degrees.
+        self.known, self.degrees = np.empty(0, np.int64), np.empty(0, np.int64)
+
+    def may_push(self) -> Ints:
+        """Return the keys of the pairs to push, those of nodes with unknown degrees included."""
+        return self.keys[self.positions_to_push()]
+
+    def positions_to_push(self) -> Ints:
+        positions = np.flatnonzero(self.residuals >= self.bound)
+        # The degree of a node that was never read is taken to be 0.
+        degrees = look_up(self.known, self.degrees, self.keys[positions] % self.size)
+        return positions[self.residuals[positions] >= self.bound * np.maximum(degrees, 1)]
+
+    def push(self, nodes: Ints, indptr: Ints, sources: Ints) -> None:
+        """Push the residuals of the pairs of some nodes, given the in-edges of these nodes."""
+        self.known, first = np.unique(np.concatenate([self.known, nodes]), return_index=True)
+        self.degrees = np.concatenate([self.degrees, np.diff(indptr)])[first]
+        pushed = self.positions_to_push()
+        columns = np.searchsorted(nodes, self.keys[pushed] % self.size)
+        counts = np.diff(indptr)[columns]
+        shares = self.shares_of(self.residuals[pushed], counts)
+        self.scores[pushed] += self.residuals[pushed] - shares * counts
+        self.residuals[pushed] = 0
+        # The positions of the in-edges of all pushed nodes.
+        places = np.arange(counts.sum()) + np.repeat(indptr[:-1][columns] - np.cumsum(counts) + counts, counts)
+        seed_parts = self.keys[pushed] // self.size * self.size
+        self.add(np.repeat(seed_parts, counts) + sources[places], np.repeat(shares, counts))
+
+    def shares_of(self, residuals: Ints, counts: Ints) -> Ints:
+        """Return the mass that each in-neighbour of a node gets: of what is left after the share that stays."""
+        amounts = residuals.astype(np.uint64)
+        stays = np.maximum(amounts * np.uint64(self.alpha) >> np.uint64(31), np.uint64(1))
+        return (amounts - stays).astype(np.int64) // np.maximum(counts, 1) * (counts > 0)
+
+    def add(self, keys: Ints, residuals: Ints) -> None:
+        """Add residuals to pairs, which may be new or given several times."""
+        before = len(self.keys)
+        self.keys, owners = np.unique(np.concatenate([self.keys, keys]), return_inverse=True)
+        # Sums of up to 2**32 are exact in float64.
+        added = np.concatenate([self.residuals, residuals])
+        self.residuals = np.bincount(owners, added, len(self.keys)).astype(np.int64)
+        self.scores = np.bincount(owners[:before], self.scores, len(self.keys)).astype(np.int64)
 
 
 def check_page_rank(top: int, alpha: float, bound: float) -> None:
