@@ -177,7 +177,8 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
 
     @cached_property
     def traits(self) -> Traits:
-        return replace(super().traits, awaits_steps=bool(self.trained_keys))
+        of_class = super().traits
+        return replace(of_class, awaits_steps=True) if self.trained_keys else of_class
 
     def requests(self) -> list[tuple[str, StoreKey]]:
         """Return pairs of "node", "edge" or "seed_edge" and the key of a feature to fetch."""

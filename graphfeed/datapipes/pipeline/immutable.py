@@ -7,8 +7,8 @@ from typing import Any
 
 OPEN = "_is_being_made"
 RESERVED = {
-    *("changed", "ignored", "inputs", "number", "position", "random_stream", "rewrite", "seeded_number"),
-    *("seeded_stream", "traits", "with_inputs", "with_seed"),
+    *("changed", "ends_chain", "ignored", "inputs", "number", "position", "random_stream", "rewrite"),
+    *("seeded_number", "seeded_stream", "traits", "with_inputs", "with_seed"),
 }
 """Attributes of all stages that a class of a user can't have for something else."""
 

@@ -19,6 +19,12 @@ class Streams:
     """Like `random_stream`, for draws from global generators."""
 
     @cached_property
+    def ends_chain(self) -> bool:
+        """Whether this stage and all earlier ones read from at most one stage."""
+        inputs = self.inputs  # type: ignore[attr-defined]
+        return not inputs or (len(inputs) == 1 and inputs[0].ends_chain)
+
+    @cached_property
     def number(self) -> int:
         """Number of the stage's random stream: the number of earlier stages that draw, unless one is assigned."""
         assigned = self.random_stream
@@ -37,10 +43,7 @@ def assign_streams(pipe: "Datapipe") -> "Datapipe":
     A chain is returned unchanged, since its stages count those before them. Stages in parallel branches would have the
     same count, and so the same draws. A pipeline that already has streams keeps them.
     """
-    end = pipe
-    while len(end.inputs) == 1:
-        (end,) = end.inputs
-    if not end.inputs or all(
+    if pipe.ends_chain or all(
         getattr(stage, stream) is not None for stage in traverse(pipe) for stream in streams_of(stage)
     ):
         return pipe

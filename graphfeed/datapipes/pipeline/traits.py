@@ -4,6 +4,7 @@ import enum
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any
 
 from graphfeed.ops.arguments import check_arguments
@@ -107,4 +108,9 @@ def traits_of_class(cls: type, inherited: Traits, given: Mapping[str, Any]) -> T
 def traits_of_stage(stage: Any, of_class: Traits) -> Traits:
     values = vars(stage)
     own = {name: values[name] for name in OF_ONE_STAGE if name in values}
-    return replace(of_class, **own) if own else of_class
+    return with_own(of_class, **own) if own else of_class
+
+
+@cache
+def with_own(of_class: Traits, **own: Any) -> Traits:
+    return replace(of_class, **own)

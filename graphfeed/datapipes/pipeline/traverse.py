@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from graphfeed.datapipes.datapipe import Datapipe
 
 
+NO_STAGES = {bool, float, int, str, type(None)}
+"""Types of most attributes, which are neither stages nor lists or tuples of stages."""
+
+
 class Rewritable:
     """Access to the stages that a stage reads from, which are its attributes, or in lists or tuples that are."""
 
@@ -25,7 +29,7 @@ class Rewritable:
         found: list[Any] = []
         # Attributes rather than fields: a stage with its own `__init__` has no fields.
         for value in vars(self).values():
-            if isinstance(value, (Rewritable, list, tuple)):
+            if type(value) not in NO_STAGES and isinstance(value, (Rewritable, list, tuple)):
                 found += [value] if isinstance(value, Rewritable) else stages_in(value)
         return tuple(found)
 
@@ -47,7 +51,7 @@ class Rewritable:
         """Return a copy with `swap` applied to each input, or this object if no input changes."""
         fields: dict[str, Any] = {}
         for name, value in vars(self).items():
-            if not isinstance(value, (Rewritable, list, tuple)):
+            if type(value) in NO_STAGES or not isinstance(value, (Rewritable, list, tuple)):
                 continue
             new: Any = swap(value) if isinstance(value, Rewritable) else swap_in(value, swap)  # type: ignore[arg-type]
             if new is not value:

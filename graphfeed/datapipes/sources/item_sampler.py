@@ -120,11 +120,12 @@ class ItemSampler(Datapipe, init=False, seeded=False):
 
     def __iter__(self) -> Iterator[Any]:
         worker, num_workers = torch_shard()
+        end = len(self)
         if num_workers == 1 and (step := self.num_together) > 1:
-            for first in range(self.start, len(self), step):
-                yield from self.take_together(first, min(first + step, len(self)))
+            for first in range(self.start, end, step):
+                yield from self.take_together(first, min(first + step, end))
             return
-        for index in range(self.start, len(self)):
+        for index in range(self.start, end):
             if index % num_workers == worker:
                 yield self.minibatch(index)
 

@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import closing, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice, takewhile
 from time import perf_counter_ns, thread_time_ns
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 
@@ -264,7 +264,8 @@ class ReadAheadStore(FeatureStore):
         return self._store.keys()
 
 
-class SampledItem(NamedTuple):
+@dataclass(eq=False, slots=True)
+class SampledItem:
     """A mini-batch of a window, and the hops that were sampled for it."""
 
     minibatch: Any
@@ -272,9 +273,8 @@ class SampledItem(NamedTuple):
     """The versions of the graphs when the stages before the sampler returned it."""
     hops: Any = None
     """What `sample_window` returned for it; None if it is sampled alone."""
-    wall: int = 0
-    cpu: int = 0
-    """Its share of the time of sampling, in nanoseconds."""
+    spent: tuple[int, int] = 0, 0
+    """Its share of the time of sampling, and of the CPU's time, in nanoseconds."""
 
 
 class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
@@ -295,96 +295,99 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
     timeout_seconds: float = field(default=600.0, repr=False)
 
     def __iter__(self) -> Iterator[Any]:
-        run, observer, sampler = current_run(self), OBSERVER.get(), cast("Any", self.datapipe)
-        source, before = transforms_before(sampler)
-        graphs = self.graphs_in_memory()
-        threads, largest, alone = ThreadExecutor(self.num_threads, "graphfeed-sample"), [1], 0
-
-        def attach(minibatch: Any) -> Any:
-            if run.record is not None and not self.num_threads:
-                run.record.recorder.add_time(pending.wall, pending.cpu)
-            return sampler.attach_hops(minibatch, pending.hops)
-
-        try:
-            with closing(self.windows_sampled(run, threads, graphs, largest)) as taken:
-                for window in taken:
-                    pending: SampledItem = window.take()
-                    minibatch, stages = pending.minibatch, (sampler,)
-                    # A loop without workers may have edited a graph since.
-                    if not is_current(pending, versions_of(graphs)):
-                        largest[0] = max(largest[0], int(self.window_bytes))  # so that fewer wait for the next edit
-                        if isinstance(source, Shardable):
-                            minibatch, stages = source.minibatch(minibatch.key.index), (*before, sampler)
-                    elif pending.hops is not None:
-                        yield apply_stages(stages, minibatch, observer, attach)
-                        continue
-                    result = apply_stages(stages, minibatch, observer)
-                    if alone % MEASURED == 0:
-                        largest[0] = count_bytes(getattr(result, "sampled_subgraphs", None))
-                    alone += 1
-                    yield result
-        except CancelledError:
-            if not run.cancelled:
-                raise
-        finally:
-            threads.shutdown(cancel_futures=True)
-
-    def graphs_in_memory(self) -> list[FusedCSCSamplingGraph]:
-        """Return the graphs that a loop may edit while mini-batches wait; none with threads or on other ranks."""
-        if self.num_threads or not isinstance(cast("Any", self.datapipe).graph, FusedCSCSamplingGraph):
-            return []
-        return [graph for graph in graphs_before(self) if isinstance(graph, FusedCSCSamplingGraph)]
-
-    def windows_sampled(
-        self, run: RunContext, threads: ThreadExecutor, graphs: list[FusedCSCSamplingGraph], largest: list[int]
-    ) -> Generator[Window, None, None]:
-        """Yield windows of mini-batches, each with what `sample_window` returned for it, or None if it is alone.
-
-        `largest` holds the size of the largest mini-batch of the last window, or of the last one that was alone.
-        """
-        sampler, arrivals = cast("Any", self.datapipe), Arrivals(run)
-
-        def submit(minibatches: list[Any]) -> Callable[[], Any]:
-            future: Future[Any] = Future()
-            future.add_done_callback(arrivals.record)
-            threads.complete(future, sampler.sample_window, minibatches)
-            return partial(run.wait, self, "reader", arrivals.result, future, self.timeout_seconds)
-
-        def fits(window: Window) -> bool:
-            return (len(window) + 1) * largest[0] * PARTS <= self.window_bytes
-
-        def begin(window: Window) -> Callable[[], object]:
-            items = [own for own in window if not isinstance(own, Failure)]
-            minibatches, now = [own.minibatch for own in items], versions_of(graphs)
-            current = all(is_current(own, now) for own in items)
-            if not self.num_threads and (len(items) == 1 or not current):
-                # The sampler needs less time for one alone; outdated ones are built again from their items.
-                return partial(finish, window, lambda: [None] * len(items))
-            sample = submit(minibatches) if self.num_threads else partial(sampler.sample_window, minibatches)
-            return partial(finish, window, sample)
-
-        def finish(window: Window, sample: Callable[[], Sequence[Any]]) -> None:
-            wall, cpu = perf_counter_ns(), thread_time_ns()
-            found = sample()
-            if run.cancelled:
-                raise CancelledError
-            if not found:
-                return
-            wall, cpu = (perf_counter_ns() - wall) // len(found), (thread_time_ns() - cpu) // len(found)
-            if found[-1] is not None:
-                largest[0] = max(map(count_bytes, found[::MEASURED]))
-            for number, hops in enumerate(found):
-                window[number] = window[number]._replace(hops=hops, wall=wall, cpu=cpu)
-
-        def collect() -> Generator[Any, None, None]:
-            with closing(with_failure(sampler.inputs[0])) as minibatches:
-                for own in minibatches:
-                    yield own if isinstance(own, Failure) else SampledItem(own, versions_of(graphs))
-
-        return windows(collect(), self.num_threads, fits, begin, self.window)
+        return SamplingRun(self).minibatches()
 
     def __len__(self) -> int:
         return length(self.datapipe)
+
+
+class SamplingRun:
+    """One iteration of a `SampleTogether`."""
+
+    def __init__(self, stage: SampleTogether) -> None:
+        self.stage, self.sampler, self.run = stage, cast("Any", stage.datapipe), current_run(stage)
+        self.observer, self.arrivals = OBSERVER.get(), Arrivals(self.run)
+        self.threads = ThreadExecutor(stage.num_threads, "graphfeed-sample") if stage.num_threads else None
+        # The graphs that the loop may edit while mini-batches wait; none with threads or on other ranks.
+        may_change = self.threads is None and isinstance(self.sampler.graph, FusedCSCSamplingGraph)
+        before = graphs_before(stage) if may_change else []
+        self.graphs = [graph for graph in before if isinstance(graph, FusedCSCSamplingGraph)]
+        self.largest = 1
+        """Size of the largest mini-batch that was measured in the latest window, or of the latest one sampled alone."""
+        self.num_alone = 0
+        """Number of mini-batches that were sampled alone."""
+
+    def minibatches(self) -> Generator[Any, None, None]:
+        """Yield the mini-batches with their hops."""
+        window, depth = self.stage.window, self.stage.num_threads
+        try:
+            with closing(windows(self.collect(), depth, self.fits, self.begin, window)) as taken:
+                for ready in taken:
+                    yield self.with_hops(ready.take())
+        except CancelledError:
+            if not self.run.cancelled:
+                raise
+        finally:
+            if self.threads is not None:
+                self.threads.shutdown(cancel_futures=True)
+
+    def collect(self) -> Generator[Any, None, None]:
+        """Yield the mini-batches to sample; a `Failure` comes last."""
+        with closing(with_failure(self.sampler.datapipe)) as minibatches:
+            for own in minibatches:
+                yield own if isinstance(own, Failure) else SampledItem(own, versions_of(self.graphs))
+
+    def fits(self, window: Window) -> bool:
+        """Return whether there is memory for one more mini-batch in a window."""
+        return (len(window) + 1) * self.largest * PARTS <= self.stage.window_bytes
+
+    def begin(self, window: Window) -> Callable[[], object]:
+        """Begin to sample a window, and return a function that waits until it is sampled."""
+        items = [own for own in window if not isinstance(own, Failure)]
+        minibatches, now = [item.minibatch for item in items], versions_of(self.graphs)
+        if self.threads is not None:
+            future: Future[Any] = Future()
+            future.add_done_callback(self.arrivals.record)
+            self.threads.complete(future, self.sampler.sample_window, minibatches)
+            result = partial(self.arrivals.result, future, self.stage.timeout_seconds)
+            return partial(self.finish, items, partial(self.run.wait, self.stage, "reader", result))
+        # The sampler needs less time for one alone; outdated ones are built again from their items.
+        if len(items) < 2 or not all(is_current(item, now) for item in items):
+            return lambda: None
+        return partial(self.finish, items, partial(self.sampler.sample_window, minibatches))
+
+    def finish(self, items: Sequence[SampledItem], sample: Callable[[], Sequence[Any]]) -> None:
+        """Keep what `sample` returns for the mini-batches of a window."""
+        wall, cpu, count = perf_counter_ns(), thread_time_ns(), max(len(items), 1)
+        found = sample()
+        if self.run.cancelled:
+            raise CancelledError
+        spent = (perf_counter_ns() - wall) // count, (thread_time_ns() - cpu) // count
+        for item, hops in zip(items, found, strict=True):
+            item.hops, item.spent = hops, spent
+        self.largest = max(map(count_bytes, found[::MEASURED]), default=self.largest)
+
+    def with_hops(self, item: SampledItem) -> Any:
+        """Return a mini-batch with its hops, which are sampled now unless they were with those of its window."""
+        minibatch, stages = item.minibatch, (self.sampler,)
+        # A loop without workers may have edited a graph since.
+        if not is_current(item, versions_of(self.graphs)):
+            self.largest = max(self.largest, int(self.stage.window_bytes))  # so that fewer wait for the next edit
+            source, before = transforms_before(self.sampler)
+            if isinstance(source, Shardable):
+                minibatch, stages = source.minibatch(minibatch.key.index), (*before, self.sampler)
+        elif item.hops is not None:
+            return apply_stages(stages, minibatch, self.observer, partial(self.attach, item))
+        result = apply_stages(stages, minibatch, self.observer)
+        if self.num_alone % MEASURED == 0:
+            self.largest = count_bytes(getattr(result, "sampled_subgraphs", None))
+        self.num_alone += 1
+        return result
+
+    def attach(self, item: SampledItem, minibatch: Any) -> Any:
+        if self.run.record is not None and self.threads is None:
+            self.run.record.recorder.add_time(*item.spent)
+        return self.sampler.attach_hops(minibatch, item.hops)
 
 
 def is_current(item: SampledItem, version: tuple[object, ...]) -> bool:

@@ -92,12 +92,12 @@ def check_seconds(name: str, value: object) -> None:
 
 def check_seed(name: str, value: object) -> int:
     """Return a seed as an int, or raise unless it is an integer, with a hint if it is a generator."""
-    if isinstance(value, torch.Generator):
-        raise TypeError(f"{name} must be an integer, but is a torch.Generator; give its initial_seed()")
     try:
         return index(value)  # type: ignore[arg-type]
     except TypeError as error:
-        raise TypeError(f"{name} must be an integer, but is {brief(value)}") from error
+        is_generator = isinstance(value, torch.Generator)
+        given = "a torch.Generator; give its initial_seed()" if is_generator else brief(value)
+        raise TypeError(f"{name} must be an integer, but is {given}") from error
 
 
 def check_position(seed: object, epoch: object, start: object) -> int:

@@ -81,13 +81,19 @@ def child_values(value: Any) -> Iterable[Any]:
     return () if isinstance(value, type) else getattr(value, "__dict__", {}).values()
 
 
-def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors inside mappings, lists, tuples and dataclasses, duplicates included."""
-    if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, (Mapping, list, tuple)) or is_dataclass(tree):
-        for part in child_values(tree):
-            yield from tensors_in(part)
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """Return the tensors inside mappings, lists, tuples and dataclasses, duplicates included."""
+    found: list[torch.Tensor] = []
+
+    def visit(part: Any) -> None:
+        if isinstance(part, torch.Tensor):
+            found.append(part)
+        elif isinstance(part, (Mapping, list, tuple)) or is_dataclass(part):
+            for child in child_values(part):
+                visit(child)
+
+    visit(tree)
+    return found
 
 
 def count_bytes(tree: Any) -> int:
