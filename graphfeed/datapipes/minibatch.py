@@ -200,7 +200,7 @@ class MiniBatch:
         storage, are copied to it, and to a GPU, in blocks that stay in memory as long as any of their tensors:
         `.clone()` one that you keep for long.
         """
-        move_together([self], device, non_blocking)
+        move_together([self], device, non_blocking=non_blocking)
         return self
 
     def pin_memory(self) -> "MiniBatch":
@@ -227,11 +227,11 @@ class MiniBatch:
         return shapes_repr(type(self).__name__, shown)
 
 
-def move_together(minibatches: Sequence[MiniBatch], device: torch.device | str, non_blocking: bool) -> None:
-    """Move all tensors of mini-batches to a device, the small ones in one block."""
+def move_together(minibatches: Sequence[MiniBatch], device: torch.device | str, **options: bool) -> None:
+    """Move all tensors of mini-batches to a device, the small ones in one block. Options are those of `to_device`."""
     before = [own.input_nodes for own in minibatches]
     given = [{name: value for name, value in vars(own).items() if value is not None} for own in minibatches]
-    for own, moved in zip(minibatches, to_device(given, device, non_blocking=non_blocking), strict=True):
+    for own, moved in zip(minibatches, to_device(given, device, **options), strict=True):
         for name, value in moved.items():
             setattr(own, name, value)
     for own, nodes in zip(minibatches, before, strict=True):

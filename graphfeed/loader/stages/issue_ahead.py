@@ -42,6 +42,11 @@ class ChainOnGPU(NamedTuple):
     after: list[Transform]
     """Fetches of features that the GPU reads."""
 
+    @property
+    def pins(self) -> bool:
+        """Whether mini-batches are pinned before they are copied."""
+        return any(isinstance(stage, Pin) for stage in self.before)
+
 
 def chain_on_gpu(last: Datapipe) -> ChainOnGPU | None:
     """Return the stages up to one if a GPU reads graph and features; None if there are others."""
@@ -98,16 +103,15 @@ class IssueAhead(StreamPrefetch, one_to_one=True, inserted=True, seeded=False):
 
 def copied(chain: ChainOnGPU, minibatches: Iterator[Any], observer: Any) -> Generator[Any, None, None]:
     """Yield the mini-batches on the GPU, or their failures. Several small ones are copied in one block."""
+    copies = [stage for stage in chain.before if isinstance(stage, CopyTo)]
     for first in minibatches:
         room = min(MOST_TOGETHER, BYTES_TOGETHER // max(count_bytes(first), 1)) if type(first) is MiniBatch else 1
         window = [first, *islice(minibatches, max(room - 1, 0))]
         twins = [copy.copy(own) for own in window if type(own) is MiniBatch]
         # An observer is notified of each stage of each mini-batch.
-        if observer is None and len(window) == len(twins) > 1:
+        if observer is None and len(window) == len(twins) > 1 == len(copies):
             with suppress(Exception):  # raised below, where its mini-batch is copied
-                for stage in chain.before:
-                    device = stage.device if isinstance(stage, CopyTo) else "pinned"
-                    move_together(twins, device, isinstance(stage, CopyTo) and stage.returns_early)
+                move_together(twins, copies[0].device, non_blocking=copies[0].returns_early, pin_first=chain.pins)
                 window = [OnGPU(own) for own in twins]
         yield from window
 

@@ -45,9 +45,9 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
     """
     if size == 0:
         return
-    values, given = list[int](), list[Any]()
+    with_width, values = widths_of(kernel), list[int]()
     device, over_the_bus = None, dict[int, torch.Tensor]()
-    for has_width, part in zip(widths_of(kernel), arguments, strict=True):
+    for has_width, part in zip(with_width, arguments, strict=True):
         is_tensor = isinstance(part, torch.Tensor)
         if is_tensor and part.is_cpu and part.numel():
             over_the_bus[len(values)] = part
@@ -56,10 +56,8 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
             values.append(part if type(part) is int else as_argument(part))
             if is_tensor and not part.is_cpu:
                 device = part.device
-        given.append(part)
         if has_width:
             values.append(0 if part is None else part.itemsize)
-            given.append(None)
     assert device is not None, f"{kernel} got no tensor on a GPU"
     blocks = min(-(-size // THREADS), MAX_BLOCKS)
     if over_the_bus:
@@ -71,7 +69,7 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
         start_driver(function_of(device.index, kernel), blocks, values, device)
     recorder = buffers.RECORDER.get()
     if recorder is not None:
-        recorder.note(function_of(device.index, kernel), blocks, values, given)
+        recorder.note(function_of(device.index, kernel), blocks, values, with_width, arguments)
 
 
 @contextmanager
@@ -101,10 +99,11 @@ def pack(launches: Sequence[Sequence[int]]) -> tuple["array[int]", list[int]]:
 
     A description has the size of the words, and then the address of the words and that of their size, for the driver.
     """
-    packed = array("Q")
-    for values in launches:
-        packed.extend([value & MASK for value in values])
-        packed.extend([8 * len(values), BUFFER_POINTER, 0, BUFFER_SIZE, 0, 0])
+    packed = array("Q", [
+        value & MASK
+        for values in launches
+        for value in (*values, 8 * len(values), BUFFER_POINTER, 0, BUFFER_SIZE, 0, 0)
+    ])  # fmt: skip
     first, described, place = packed.buffer_info()[0], list[int](), 0
     for values in launches:
         end = place + len(values)

@@ -76,13 +76,17 @@ class LaunchRecorder:
         self.made.append(made)
         return made
 
-    def note(self, function: Any, blocks: int, values: Sequence[int], arguments: Sequence[Any]) -> None:
-        """Record a launch: the words of its arguments, and an argument or None for each of them."""
-        words = [
+    def note(
+        self, function: Any, blocks: int, values: Sequence[int], with_width: Sequence[bool], arguments: Sequence[Any]
+    ) -> None:
+        """Record a launch: the words of its arguments, and the arguments, some of which have a second word."""
+        words: list[Any] = []
+        for has_width, given in zip(with_width, arguments, strict=True):
+            own = values[len(words)]
             # An empty tensor is a null pointer.
-            given if isinstance(given, HopKey) or (own != 0 and isinstance(given, torch.Tensor)) else own
-            for own, given in zip(values, arguments, strict=True)
-        ]
+            is_replaced = isinstance(given, HopKey) or (own != 0 and isinstance(given, torch.Tensor))
+            words.append(given if is_replaced else own)
+            words += values[len(words) : len(words) + has_width]
         self.launches.append(Launch(function, blocks, words))
 
 
@@ -105,7 +109,8 @@ class LaunchTable:
     ) -> None:  # fmt: skip
         self.device, self.lock, self.kept = given[0].device, threading.Lock(), [*kept, *recorder.kept]
         self.over_the_bus = [part for part in self.kept if part.is_cpu]
-        self.made, self.streams = recorder.kept, set[int]()
+        stream = torch.cuda.current_stream(self.device)
+        self.made, self.ready, self.streams = recorder.kept, stream.record_event(), {stream.cuda_stream}
         if not all(part.numel() for part in results):
             raise LookupError("a result is empty")
         fixed = {part.data_ptr() for part in self.kept}
@@ -168,8 +173,9 @@ class LaunchTable:
     def run(self, given: Sequence[torch.Tensor], keys: Sequence[int], stream: torch.cuda.Stream) -> list[torch.Tensor]:
         """Repeat the launches on the current stream for another mini-batch; return the results, with unused values."""
         if stream.cuda_stream not in self.streams:
-            # Their memory is not reused while this stream reads them, even if the table is dropped.
             self.streams.add(stream.cuda_stream)
+            stream.wait_event(self.ready)
+            # Their memory is not reused while this stream reads them, even if the table is dropped.
             for part in self.made:
                 part.record_stream(stream)
         blocks = [

@@ -159,7 +159,10 @@ NODE_MAPS = NodeMaps()
 
 def is_plain_memory(tensor: torch.Tensor) -> bool:
     """Return whether the bytes of a tensor are its values in order, so that kernels can read it without a copy."""
-    return tensor.numel() == 0 or (tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg())
+    if tensor.numel() == 0:
+        return True
+    may_be_lazy = tensor.dtype.is_floating_point or tensor.dtype.is_complex
+    return tensor.is_contiguous() and not (may_be_lazy and (tensor.is_conj() or tensor.is_neg()))
 
 
 def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:

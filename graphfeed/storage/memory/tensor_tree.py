@@ -107,29 +107,27 @@ def all_pinned(tree: Any) -> bool:
     return bool(pinned) and all(pinned)
 
 
-def to_device(tree: Any, device: torch.device | str, *, non_blocking: bool = False) -> Any:
+def to_device(tree: Any, device: torch.device | str, *, non_blocking: bool = False, pin_first: bool = False) -> Any:
     """Return a copy of a tree with its tensors, and its objects that have a `to` method, on a device.
 
     The device "pinned" stands for page-locked CPU memory. It applies to dense CPU tensors and objects with a
     `pin_memory` method; everything else stays in place. CPU tensors smaller than 256 KiB are copied to pinned memory or
-    a GPU in one block, and remain contiguous there. Larger ones are copied together if they share a storage.
+    a GPU in one block, and remain contiguous there. Larger ones are copied together if they share a storage. With
+    `pin_first`, copies to a GPU pass through pinned memory.
     """
     pinned, non_blocking = str(device) == "pinned", bool(non_blocking)  # torch rejects 0 and 1
     moved: dict[int, torch.Tensor] = {}
-    for together, block, starts in blocks_of(tree) if pinned or is_gpu(device) else ():
-        there = pin(block) if pinned else block.to(device, non_blocking=non_blocking)
-        # By identity: a tensor that occurs twice in the tree is a single tensor afterwards, too.
-        moved.update(zip(map(id, together), views_of(there, starts, together), strict=True))
 
-    def move_leaf(leaf: Any) -> Any:
-        if id(leaf) in moved:
-            return moved[id(leaf)]
-        if not pinned:
-            return leaf.to(device, non_blocking=non_blocking) if hasattr(leaf, "to") else leaf
+    def move(leaf: Any) -> Any:
         stays = isinstance(leaf, torch.Tensor) and not (leaf.is_cpu and leaf.layout == torch.strided)
-        return leaf if stays or not hasattr(leaf, "pin_memory") else pin(leaf)
+        if (pinned or pin_first) and not stays and hasattr(leaf, "pin_memory"):
+            leaf = pin(leaf)
+        return leaf if pinned or not hasattr(leaf, "to") else leaf.to(device, non_blocking=non_blocking)
 
-    return map_leaves(move_leaf, tree)
+    for together, block, starts in blocks_of(tree) if pinned or is_gpu(device) else ():
+        # By identity: a tensor that occurs twice in the tree is a single tensor afterwards, too.
+        moved.update(zip(map(id, together), views_of(move(block), starts, together), strict=True))
+    return map_leaves(lambda leaf: moved[id(leaf)] if id(leaf) in moved else move(leaf), tree)
 
 
 def pin(leaf: Any) -> Any:

@@ -37,11 +37,10 @@ def filled(size: int, value: int, dtype: torch.dtype, device: torch.device) -> t
 
 def copied(values: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Return int64 numbers of the CPU on a device, where kernels may change them."""
-    recorder = buffers.RECORDER.get()
+    there, recorder = upload(values, device), buffers.RECORDER.get()
     if recorder is None:
-        return upload(values, device)
-    source = values.to(device)  # waits, because any stream may repeat the launches
-    recorder.kept.append(source)
+        return there
+    recorder.kept.append(there)
     made = buffers.empty(values.numel(), values, device)
-    launch("set_values", made.numel(), source, 0, made, made.numel())
+    launch("set_values", made.numel(), there, 0, made, made.numel())
     return made
