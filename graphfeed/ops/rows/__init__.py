@@ -52,10 +52,9 @@ from graphfeed.ops.rows.train_rows import FLOATS, StepRule, draw_rows, train_row
 __all__ = [
     "BLOCK_BYTES", "BYTES_PER_PLACE", "FLOATS", "MOST_PLANNED", "MOST_SLOTS", "POLICIES", "SPAN_BYTES", "CacheSets",
     "MinibatchNeed", "PolicyState", "RowPlan", "SlotLookup", "StepRule", "clear_policy", "clear_sets", "copy_rows",
-    "decode_rows", "delete_from_columns", "delete_rows", "draw_rows",
-    "find_in_sets", "find_keys", "find_slots", "gather_by_page", "gather_each", "gather_long_lived", "gather_rows",
-    "gather_unchecked", "index_select", "new_policy", "new_row_plan", "new_sets", "next_window", "note_rows",
-    "place_rows", "policy_bytes", "read_blocks", "read_bytes", "read_rows", "replace_in_sets", "replace_keys",
-    "row_plan_bytes", "take_small", "train_rows",
+    "decode_rows", "delete_from_columns", "delete_rows", "draw_rows", "find_in_sets", "find_keys", "find_slots",
+    "gather_by_page", "gather_each", "gather_long_lived", "gather_rows", "gather_unchecked", "index_select",
+    "new_policy", "new_row_plan", "new_sets", "next_window", "note_rows", "place_rows", "policy_bytes", "read_blocks",
+    "read_bytes", "read_rows", "replace_in_sets", "replace_keys", "row_plan_bytes", "take_small", "train_rows",
 ]
 # fmt: on

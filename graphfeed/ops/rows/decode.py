@@ -9,8 +9,6 @@ from graphfeed.ops.backend import kernels
 from graphfeed.ops.cpu.jit import Kernel, dtype_name
 from graphfeed.ops.memory import buffers
 
-KERNELS = {4: "decode_nibbles", 8: "decode_bytes", 16: "decode_halves"}
-"""Kernel for each size of codes."""
 HALVES = (torch.float16, torch.bfloat16)
 DECODED = (torch.float32, torch.bfloat16)
 
@@ -53,8 +51,17 @@ def decode_rows(
         >>> decode_rows(own_scales, None, 8, 2).tolist()
         [[1.0, 128.5]]
     """
-    check_codes(codes, index, bits, columns)
+    check_tensors(codes=codes)
+    check_count("bits", bits, 4, 16)
+    check_count("columns", columns, 0)
     bits, columns = int(bits), int(columns)  # integers of NumPy and torch, too
+    if bits not in (4, 8, 16):
+        raise ValueError(f"bits must be 4, 8 or 16, but is {brief(bits)}")
+    if codes.dim() != 2:
+        raise ValueError(f"codes must have 2 dimensions, but has shape {tuple(codes.shape)}")
+    check_vector("codes", codes[:1].flatten(), HALVES if bits == 16 else (torch.uint8,))
+    if index is not None:
+        check_vector("index", index)
     if not any(dtype is own for own in DECODED):
         raise ValueError(f"dtype must be torch.float32 or torch.bfloat16, but is {brief(dtype)}")
     factors = {name: own for name, own in (("scale", scale), ("offset", offset)) if own is not None}
@@ -70,13 +77,13 @@ def decode_rows(
         raise ValueError(f"codes must have {row_bytes} bytes per row for {what}, but has {found}")
     place = codes if index is None else index
     module = kernels("rows.decode", place, codes=codes, **factors)
-    name, given = KERNELS[bits], list[Any](own.resolve_neg().contiguous() for own in factors.values())
+    codes, index = codes.resolve_neg().contiguous(), None if index is None else index.contiguous()
     if bits == 16:
-        given = [columns, codes.dtype == torch.bfloat16]
+        kernel, given = module.decode_halves, [columns, codes.dtype == torch.bfloat16]
     elif has_own:
-        name, given = "decode_own_scales", [bits, columns]
-    kernel, codes = getattr(module, name), codes.resolve_neg().contiguous()
-    index = None if index is None else index.contiguous()
+        kernel, given = module.decode_own_scales, [bits, columns]
+    else:
+        kernel, given = module.decode_codes, [bits, *(own.resolve_neg().contiguous() for own in factors.values())]
     out = buffers.empty((place.shape[0], columns), torch.float32 if place.is_cpu else dtype, place.device)
     if place.is_cpu:
         decode_on_cpu(kernel, codes, torch.arange(len(codes), device="cpu") if index is None else index, given, out)
@@ -91,22 +98,9 @@ def decode_rows(
 def decode_on_cpu(
     kernel: Kernel, codes: torch.Tensor, index: torch.Tensor, given: list[Any], out: torch.Tensor
 ) -> None:
-    """Call a kernel by addresses; raise an IndexError if a row is out of range."""
+    """Call a kernel by addresses, which is faster; raise an IndexError if a row is out of range."""
     words = list[int]()
     for own in (codes, index, *given, out):
         words += (own.data_ptr(), own.numel()) if isinstance(own, torch.Tensor) else (own,)
     if out.numel() == 0 or kernel.call_words((dtype_name(index.dtype),), words):
         check_ids("index", index, codes.shape[0], IndexError)
-
-
-def check_codes(codes: torch.Tensor, index: torch.Tensor | None, bits: int, columns: int) -> None:
-    check_tensors(codes=codes)
-    if index is not None:
-        check_vector("index", index)
-    check_count("bits", bits, 4, 16)
-    if int(bits) not in KERNELS:
-        raise ValueError(f"bits must be 4, 8 or 16, but is {brief(bits)}")
-    check_count("columns", columns, 0)
-    if codes.dim() != 2:
-        raise ValueError(f"codes must have 2 dimensions, but has shape {tuple(codes.shape)}")
-    check_vector("codes", codes[:1].flatten(), HALVES if int(bits) == 16 else (torch.uint8,))

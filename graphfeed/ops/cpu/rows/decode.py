@@ -44,7 +44,7 @@ def word_at(codes, at, size):
 
 @kernel
 def decode_own_scales(codes: UInt8s, index: Ids, bits: int, size: int, out: Float32s) -> int:
-    """Like `decode_bytes`, for rows that end with a scale and an offset, float32 for 8 bits and float16 for 4."""
+    """Like `decode_codes`, for rows that end with a scale and an offset, float32 for 8 bits and float16 for 4."""
     outside, row_bytes, wide = 0, (size * bits + 7) // 8, bits // 2
     count = np.uintp(codes.size // (row_bytes + 2 * wide))
     for row in range(index.size):
@@ -75,34 +75,25 @@ def decode_own_scales(codes: UInt8s, index: Ids, bits: int, size: int, out: Floa
 
 
 @kernel
-def decode_bytes(codes: UInt8s, index: Ids, scale: Float32s, offset: Float32s, out: Float32s) -> int:
-    """Write `code * scale + offset` of each column; return 0, or 1 if an id is out of range, whose row is skipped."""
-    size, outside = scale.size, 0
-    count = np.uintp(codes.size // size)
-    for row in range(index.size):
-        fetch_ahead(codes, index, row, size, 1)
-        place = np.int64(index[np.uintp(row)])
-        if np.uintp(place) < count:
-            start, to = np.uintp(place * size), np.uintp(row * size)
-            for column in range(size):
-                at = np.uintp(column)
-                out[to + at] = np.float32(codes[start + at]) * scale[at] + offset[at]
-        else:
-            outside = 1
-    return outside
+def decode_codes(codes: UInt8s, index: Ids, bits: int, scale: Float32s, offset: Float32s, out: Float32s) -> int:
+    """Write `code * scale + offset` of each column; return 0, or 1 if an id is out of range, whose row is skipped.
 
-
-@kernel
-def decode_nibbles(codes: UInt8s, index: Ids, scale: Float32s, offset: Float32s, out: Float32s) -> int:
-    """Like `decode_bytes`, for two codes per byte, the low nibble first. An odd row ends with an unused nibble."""
+    Two codes of 4 bits are in a byte, the low nibble first. An odd row ends with an unused nibble.
+    """
     size, outside = scale.size, 0
-    row_bytes = (size + 1) // 2
+    row_bytes = (size * bits + 7) // 8
     count = np.uintp(codes.size // row_bytes)
     for row in range(index.size):
         fetch_ahead(codes, index, row, row_bytes, 1)
         place = np.int64(index[np.uintp(row)])
-        if np.uintp(place) < count:
-            start, to = np.uintp(place * row_bytes), np.uintp(row * size)
+        start, to = np.uintp(place * row_bytes), np.uintp(row * size)
+        if np.uintp(place) >= count:
+            outside = 1
+        elif bits == 8:
+            for column in range(size):
+                at = np.uintp(column)
+                out[to + at] = np.float32(codes[start + at]) * scale[at] + offset[at]
+        else:
             for byte in range(size // 2):
                 code, low = codes[start + np.uintp(byte)], np.uintp(2 * byte)
                 high = np.uintp(2 * byte + 1)
@@ -112,14 +103,12 @@ def decode_nibbles(codes: UInt8s, index: Ids, scale: Float32s, offset: Float32s,
                 last = np.uintp(size - 1)
                 code = codes[start + np.uintp(row_bytes - 1)]
                 out[to + last] = np.float32(code & 15) * scale[last] + offset[last]
-        else:
-            outside = 1
     return outside
 
 
 @kernel
 def decode_halves(values: UInt16s, index: Ids, size: int, bfloat16: bool, out: UInt32s) -> int:
-    """Like `decode_bytes`, for rows of bfloat16 or float16."""
+    """Like `decode_codes`, for rows of bfloat16 or float16."""
     count, outside = np.uintp(values.size // size), 0
     for row in range(index.size):
         fetch_ahead(values, index, row, size, 2)

@@ -11,24 +11,20 @@ WORD_BYTES = 4
 """Maximum number of bytes of codes that a thread reads at once."""
 
 
-def decode_bytes(codes, index, scale, offset, out):
-    _decode(codes, index, 8, scale.numel(), out, scale, offset)
+def decode_codes(codes, index, bits, scale, offset, out):
+    _decode(codes, index, bits, out, scale, offset)
 
 
-def decode_nibbles(codes, index, scale, offset, out):
-    _decode(codes, index, 4, scale.numel(), out, scale, offset)
+def decode_own_scales(codes, index, bits, size, out):  # noqa: ARG001 - those of the CPU
+    _decode(codes, index, bits, out)
 
 
-def decode_own_scales(codes, index, bits, size, out):
-    _decode(codes, index, bits, size, out)
+def decode_halves(values, index, size, bfloat16, out):  # noqa: ARG001 - those of the CPU
+    _decode(values, index, 16, out, bfloat16=bfloat16)
 
 
-def decode_halves(values, index, size, bfloat16, out):
-    _decode(values, index, 16, size, out, bfloat16=bfloat16)
-
-
-def _decode(codes, index, bits, columns, out, scale=None, offset=None, bfloat16=False):
-    to_rows = None
+def _decode(codes, index, bits, out, scale=None, offset=None, bfloat16=False):
+    to_rows, columns = None, out.shape[1]
     if index is not None and codes.is_cpu and codes.nbytes >= current_limits().sorted_bytes:
         index, to_rows = torch.sort(index)
     row_bytes = codes.nbytes // codes.shape[0]
