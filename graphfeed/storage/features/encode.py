@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Literal
 
+import numpy as np
 import torch
 
 from graphfeed.ops.arguments import brief
@@ -103,10 +104,8 @@ def scale_of_rows(rows: torch.Tensor, bits: int, begin: int) -> tuple[torch.Tens
 def rounded_down(numbers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return numbers of float64, rounded to the next lower one of float32 or float16."""
     near = numbers.to(dtype)
-    bits = near.view(torch.int32 if dtype == torch.float32 else torch.int16)
-    least = torch.full_like(bits, torch.iinfo(bits.dtype).min + 1)  # the largest negative number
-    lower = torch.where(near > 0, bits - 1, torch.where(near < 0, bits + 1, least))
-    return torch.where(near.double() > numbers, lower, bits).view(dtype)
+    lower = np.nextafter(near.numpy(), near.numpy().dtype.type(-math.inf))
+    return torch.where(near.double() > numbers, torch.from_numpy(lower), near)
 
 
 def parts_of(feature: Feature) -> Iterator[tuple[int, torch.Tensor]]:
