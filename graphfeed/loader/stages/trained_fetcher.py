@@ -1,6 +1,5 @@
 """Fetch rows that are trained apart from others, which are fetched ahead."""
 
-from collections.abc import Mapping
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 from graphfeed.datapipes import FeatureFetcher, MiniBatch
 from graphfeed.datapipes.pipeline import BatchSizeEstimate, Traits
 from graphfeed.storage import TrainableFeature
-from graphfeed.storage.graph import type_name
 
 
 class TrainedFetcher(FeatureFetcher, seeded=False, inserted=True):
@@ -94,17 +92,11 @@ def stale_by(fetcher: FeatureFetcher) -> int:
 
 def names_of(fetcher: FeatureFetcher, trained: bool) -> dict[str, Any]:
     """Return the arguments with the names of the features that are trained, or of the others."""
-
-    def chosen(kind: str, of_type: Any, names: Any) -> list[str]:
-        keys = {name: (kind, of_type and type_name(of_type), name) for name in names or ()}
-        return [name for name, key in keys.items() if (key in fetcher.trained_keys) == trained]
-
     found: dict[str, Any] = {}
-    for domain in fetcher.wanted:
-        argument, kind = f"{domain}_feature_keys", domain.removeprefix("seed_")
-        names = getattr(fetcher, argument)
-        if isinstance(names, Mapping):
-            found[argument] = {of_type: chosen(kind, of_type, own) for of_type, own in names.items()}
-        else:
-            found[argument] = chosen(kind, None, names)
+    for domain, keys in fetcher.wanted.items():
+        names: dict[str | None, list[str]] = {}
+        for key in dict.fromkeys(keys):
+            if (key in fetcher.trained_keys) == trained:
+                names.setdefault(key[1], []).append(key[2])
+        found[f"{domain}_feature_keys"] = names.get(None, names or [])
     return found
