@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn
 
 import torch
 
@@ -18,18 +18,8 @@ from graphfeed.ops.arguments import as_ids, as_tensor, check_ids, checked
 from graphfeed.ops.process import Changes
 from graphfeed.ops.rows import gather_unchecked
 from graphfeed.storage import TorchBasedFeature, TrainableFeature
-from graphfeed.storage.features import (
-    Tables,
-    dtype_and_shape,
-    end_checkpoint,
-    manifest_text,
-    new_table,
-    next_number,
-    write_part,
-)
+from graphfeed.storage.features import Tables, dtype_and_shape, new_table
 
-Result = TypeVar("Result")
-Other = TypeVar("Other")
 ADVICE = (
     "all ranks must create their tables in the same order, and call step(), save() and load() equally often; give the "
     "DistributedItemSampler drop_uneven_inputs=True",
@@ -47,7 +37,8 @@ class PartitionedTrainableFeature(TrainableFeature):
 
     All ranks call `step()`, `save` and `load` equally often; an error on one of them is raised on all. If a rank is
     lost, the others raise a `RankLostError` before they update their rows: restart all ranks, and load the last
-    checkpoint.
+    checkpoint. It is in a folder that all ranks share, to which each writes its own part, and any number of ranks can
+    load it, as can a `TrainableFeature`.
 
     Args:
         book: The owner of each row: one part for each rank, or for as many ranks each, which then share out its rows.
@@ -89,9 +80,9 @@ class PartitionedTrainableFeature(TrainableFeature):
                 raise NotImplementedError(f"{option} is not for a table of several ranks; leave it out")
         self.peers = shared_peers() if peers is None else peers
         self.book = book_of_ranks(book, self.peers)
-        self._part = self.peers.rank
-        self._own = self._ids = self.book.ids_of(self._part)
-        super().__init__(self._own.numel(), dim, optimizer, lr, seed=seed, **options)
+        self._part, self._num_parts = self.peers.rank, self.peers.world_size
+        self._ids = own = self.book.ids_of(self._part)
+        super().__init__(own.numel(), dim, optimizer, lr, seed=seed, **options)
         self._exchange = Exchange(self.peers, f"table {name}".rstrip(), "call of the table's methods", ADVICE)
         self._num_calls = 0
         self._stepped = Changes()
@@ -131,33 +122,11 @@ class PartitionedTrainableFeature(TrainableFeature):
             raise RuntimeError(f"ranks {others} failed in {what.partition(',')[0]}; see their errors")
         return arrived
 
-    def _together(self, what: str, work: Callable[[], Result]) -> Result:
+    def _together(self, what: str, work: Callable[[], Any]) -> Any:
         """Work on all ranks, and raise an error on all ranks if it fails on one."""
         failure, result = catch(work, None)
         self._trade(what, failure)
-        return cast("Result", result)
-
-    @checked
-    def save(self, folder: str | Path, loader_state: dict[str, Any] | None = None) -> None:
-        """Write a checkpoint to a folder that all ranks share; see `TrainableFeature.save`. All ranks call it.
-
-        Each rank writes its own part; the first one then completes the checkpoint. It can be loaded by any number of
-        ranks, and by a `TrainableFeature`.
-
-        Raises:
-            OSError: The disk of this rank is full. The folder has the checkpoint before.
-            RuntimeError: Another rank failed, or as for `state_dict`.
-        """
-        tables, rank, parts = {**self._tables(), "ids": self._own}, self.peers.rank, self.peers.world_size
-
-        def begin() -> tuple[Path, int, bytes]:
-            place, options = self._check_save(folder, loader_state)
-            number = next_number(place)
-            return place, number, manifest_text(number, parts, tables, options)
-
-        place, number, text = self._together("save()", begin)
-        self._together("save()", lambda: write_part(place, rank, number, tables))
-        self._together("save()", lambda: end_checkpoint(place, number, text) if rank == 0 else None)
+        return result
 
     @checked
     def load(self, folder: str | Path) -> dict[str, Any] | None:
@@ -172,7 +141,7 @@ class PartitionedTrainableFeature(TrainableFeature):
         with ExitStack() as stack:
             tables = self._together("load()", lambda: self._copy_apart(parts, stack))
             # All ranks have their rows, so every one of them replaces its table, before others read it.
-            return self._together("load()", lambda: self._replace_all(tables, options))
+            return self._together("load()", lambda: self._replace_all([tables], options))
 
     def _copy_apart(self, parts: list[Tables], stack: ExitStack) -> Tables:
         """Return the own rows of a checkpoint as new tables, in memory or in files until the stack is closed."""
@@ -184,7 +153,7 @@ class PartitionedTrainableFeature(TrainableFeature):
             for name, table in self._tables().items()
         }
         self._copy_parts(parts, tables)
-        return tables
+        return {**tables, "ids": self._ids}
 
     def _find_own(self, ids: torch.Tensor) -> tuple[Any, torch.Tensor]:
         owners, offsets = self.book.locate(ids)
@@ -247,7 +216,7 @@ def book_of_ranks(book: PartBook, peers: Peers) -> PartBook:
     return PartBook.from_assignment(owners.long() * each + offsets % each, peers.world_size)
 
 
-def catch(work: Callable[[], Result], otherwise: Other) -> tuple[Exception | None, Result | Other]:
+def catch(work: Callable[[], Any], otherwise: Any) -> tuple[Exception | None, Any]:
     """Return an error of some work, or its result."""
     try:
         return None, work()

@@ -19,18 +19,10 @@ from graphfeed.storage.features.fetched_rows import FetchAhead
 from graphfeed.storage.features.planned_rows import PlannedRows, bytes_of_rows
 from graphfeed.storage.features.read_each import read_each
 from graphfeed.storage.features.row_memory import RowMemory, cancel_reads
-from graphfeed.storage.features.trained_files import (
-    Tables,
-    end_checkpoint,
-    manifest_text,
-    new_table,
-    next_number,
-    write_part,
-)
+from graphfeed.storage.features.trained_files import Tables, new_table
 
 __all__ = [
     "PYG_DIM", "FetchAhead", "PlannedRows", "ReadsAhead", "RemoteFeature", "RowMemory", "Spans", "StoreKey", "Tables",
-    "bytes_of_rows", "cancel_reads", "check_constant", "dtype_and_shape", "end_checkpoint", "is_encoded",
-    "manifest_text", "new_table", "next_number", "open_codes", "read_each", "row_type", "stored_rows", "wrap_stored",
-    "write_part",
+    "bytes_of_rows", "cancel_reads", "check_constant", "dtype_and_shape", "is_encoded", "new_table", "open_codes",
+    "read_each", "row_type", "stored_rows", "wrap_stored",
 ]  # fmt: skip

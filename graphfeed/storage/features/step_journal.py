@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -35,7 +35,7 @@ class StepJournal:
         `options` returns the options of the table; the journal has those before the change until it is complete.
         """
         mode = "r+b" if self._path.exists() else "x+b"
-        with self._path.open(mode, buffering=0) as file:
+        with self._path.open(mode) as file:
             if offsets is not None:
                 file.seek(HEAD_BYTES)
                 for values in (offsets.long(), *(gather_rows(table, offsets) for table in self._tables.values())):
@@ -56,7 +56,7 @@ class StepJournal:
             ValueError: The whole table was being replaced, or the journal is damaged.
         """
         try:
-            with self._path.open("r+b", buffering=0) as file:
+            with self._path.open("r+b") as file:
                 options: dict[str, Any] = json.loads(file.read(HEAD_BYTES))
                 count = options.pop("to_restore")
                 if count == ALL:
@@ -73,25 +73,19 @@ class StepJournal:
         return options
 
 
-def write_head(file: IO[Any], to_restore: int, options: dict[str, Any]) -> None:
-    text = json.dumps({"to_restore": to_restore, **options}).encode().ljust(HEAD_BYTES)
-    file.seek(0)
-    file.write(text)
+def write_head(file: BinaryIO, to_restore: int, options: dict[str, Any]) -> None:
+    file.seek(0)  # and write what is in the buffer
+    file.write(json.dumps({"to_restore": to_restore, **options}).encode().ljust(HEAD_BYTES))
+    file.flush()
 
 
-def write_all(file: IO[Any], values: torch.Tensor) -> None:
-    left = bytes_of(values)
-    while left:
-        left = left[file.write(left) :]
+def write_all(file: BinaryIO, values: torch.Tensor) -> None:
+    file.write(bytes_of(values))
 
 
 def read_all(file: Any, out: torch.Tensor) -> torch.Tensor:
-    left = bytes_of(out)
-    while left:
-        count = file.readinto(left)
-        if not count:
-            raise ValueError("it is too short")
-        left = left[count:]
+    if file.readinto(bytes_of(out)) != out.nbytes:
+        raise ValueError("it is too short")
     return out
 
 

@@ -1,6 +1,7 @@
 """A feature whose rows are trained: a table of embeddings with its optimizer."""
 
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self
@@ -30,13 +31,12 @@ from graphfeed.storage.features.step_journal import StepJournal
 from graphfeed.storage.features.trained_files import (
     EARLIER,
     Tables,
+    begin_checkpoint,
     check_parts,
     draw_table,
     end_checkpoint,
     files_of,
-    manifest_text,
     new_table,
-    next_number,
     read_checkpoint,
     read_pages,
     rows_per_step,
@@ -108,7 +108,7 @@ class TrainableFeature(Feature):
     """Number of steps so far."""
     _ids: torch.Tensor | None = None
     """Ids of the rows that are here; None: all."""
-    _part = 0
+    _part, _num_parts = 0, 1
     _journal: StepJournal | None = None
 
     @checked
@@ -255,14 +255,13 @@ class TrainableFeature(Feature):
         part = {name: state_dict[name] for name in names}
         check_tensors(**part)
         check_parts([part], len(self._rows), self._tables())
-        self._replace_all(part, state_dict)
+        self._replace_all([part], state_dict)
 
-    def _replace_all(self, tables: Tables, options: dict[str, Any]) -> dict[str, Any] | None:
-        """Overwrite the rows and their state, and return the state of the loader."""
-        with self._change(None):
-            for name, table in self._tables().items():
-                table.copy_(tables[name])
-            self._begin_from(options, tables)
+    def _replace_all(self, parts: list[Tables], options: dict[str, Any]) -> dict[str, Any] | None:
+        """Overwrite the rows and their state, and return the state of the loader. Ctrl-C comes after it."""
+        with uninterrupted(), self._change(None):
+            self._copy_parts(parts, self._tables())
+            self._begin_from(options, parts[0])
         return options.get("loader")
 
     def _begin_from(self, options: dict[str, Any], tables: Tables) -> None:
@@ -283,23 +282,27 @@ class TrainableFeature(Feature):
             RuntimeError: As for `state_dict`.
             ValueError: Another table of this program was saved to the folder.
         """
-        place, options = self._check_save(folder, loader_state)
-        number, tables = next_number(place), {**self._tables(), **self.earlier.tables(self._rows)}
-        text = manifest_text(number, 1, tables, options)
-        write_part(place, 0, number, tables)
-        end_checkpoint(place, number, text)
+        place, ids = Path(folder).resolve(), {} if self._ids is None else {"ids": self._ids}
+        tables = {**self._tables(), **self.earlier.tables(self._rows), **ids}
+
+        def begin() -> tuple[int, bytes]:
+            self.state_dict()  # raises if a step didn't follow
+            if SAVED.get(own := place / f"part_{self._part}", self) is not self:
+                raise ValueError(f"{place} has the checkpoint of another table; give each table a separate folder")
+            begun = begin_checkpoint(place, self._num_parts, tables, {**self._options(), "loader": loader_state})
+            SAVED[own] = self
+            return begun
+
+        number, text = self._together("save()", begin)
+        self._together("save()", lambda: write_part(place, self._part, number, tables))
+        self._together("save()", lambda: None if self._part else end_checkpoint(place, number, text))
+
+    def _together(self, what: str, work: Callable[[], Any]) -> Any:  # noqa: ARG002
+        """Do a part of the work of a method; a table of several ranks then waits for the other ranks."""
+        return work()
 
     def _tables(self) -> Tables:
         return {"rows": self._rows, "state": self._state}
-
-    def _check_save(self, folder: str | Path, loader_state: dict[str, Any] | None) -> tuple[Path, dict[str, Any]]:
-        """Return the folder of a checkpoint and its options, or raise if there can be no checkpoint now."""
-        place, options = Path(folder).resolve(), {**self._options(), "loader": loader_state}
-        self.state_dict()
-        if SAVED.get(own := place / f"part_{self._part}", self) is not self:
-            raise ValueError(f"{place} has the checkpoint of another table; give each table a separate folder")
-        SAVED[own] = self
-        return place, options
 
     @checked
     def load(self, folder: str | Path) -> dict[str, Any] | None:
@@ -310,10 +313,7 @@ class TrainableFeature(Feature):
             ValueError: A file is damaged, or as for `load_state_dict`. The table is unchanged.
         """
         options, parts = self._open_checkpoint(folder)
-        with self._change(None):
-            self._copy_parts(parts, self._tables())
-            self._begin_from(options, parts[0])
-        return options.get("loader")
+        return self._replace_all(parts, options)
 
     def _open_checkpoint(self, folder: str | Path) -> tuple[dict[str, Any], list[Tables]]:
         """Return the options and the parts of a checkpoint, which must be of such a table."""

@@ -105,11 +105,17 @@ def read_pages(table: torch.Tensor, rows: torch.Tensor) -> None:
         gather_by_page(words, (rows.long()[:, None] * width + of_row).view(-1))
 
 
-def next_number(folder: Path) -> int:
-    """Return the number of the next checkpoint, whose files don't overwrite those of the one before."""
+def begin_checkpoint(folder: Path, parts: int, tables: Tables, options: dict[str, Any]) -> tuple[int, bytes]:
+    """Return the number of the next checkpoint, whose files don't overwrite those of the one before, and its manifest.
+
+    Raises:
+        TypeError: JSON has no such options.
+    """
+    number = 0
     with suppress(FileNotFoundError, ValueError):
-        return int(read_manifest(folder)["number"]) + 1
-    return 0
+        number = int(read_manifest(folder)["number"]) + 1
+    told = {"version": VERSION, "number": number, "parts": parts, "tables": [*tables], "options": options}
+    return number, json.dumps(told, indent=1).encode()
 
 
 def write_part(folder: Path, part: int, number: int, tables: Tables) -> None:
@@ -118,12 +124,6 @@ def write_part(folder: Path, part: int, number: int, tables: Tables) -> None:
         path = table_file(folder, part, name, number)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_table(path, table)
-
-
-def manifest_text(number: int, parts: int, tables: Tables, options: dict[str, Any]) -> bytes:
-    """Return the manifest of a checkpoint; raise a TypeError if JSON has no such options."""
-    told = {"version": VERSION, "number": number, "parts": parts, "tables": [*tables], "options": options}
-    return json.dumps(told, indent=1).encode()
 
 
 def end_checkpoint(folder: Path, number: int, text: bytes) -> None:

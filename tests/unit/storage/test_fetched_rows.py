@@ -37,6 +37,21 @@ def test_ctrl_c_in_a_step_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> Non
     assert_same(interrupted.fetch(IDS), other.fetch(IDS))
 
 
+def test_ctrl_c_in_a_load_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    feature, other = table(), table()
+    train(other)
+    copy = feature._copy_parts
+
+    def interrupted(*arguments: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        copy(*arguments)
+
+    monkeypatch.setattr(feature, "_copy_parts", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        feature.load_state_dict(other.state_dict())
+    assert_same(feature.state_dict(), other.state_dict())
+
+
 def test_a_checkpoint_after_a_dropped_mini_batch_has_the_dtype_of_the_rows() -> None:
     feature, other, default = table(), table(), torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
