@@ -77,8 +77,8 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs", draws=True, r
             raise ValueError(f"seeds must be edges, shape (N, 2), to get negatives, but have {list(seeds.shape)}")
         count = len(seeds)
         number = math.ceil(count * self.amount)
-        # Negatives are assigned to the positives in turn, so their numbers differ by at most one. For few numbers, NumPy
-        # takes less time than torch.
+        # Negatives are assigned to the positives in turn, so their numbers differ by at most one. NumPy takes less time
+        # than torch for so few numbers.
         rows = np.arange(count + number)
         labels = torch.from_numpy((rows < count).astype(np.float32))
         rows[count:] = rows[:number] % max(count, 1)

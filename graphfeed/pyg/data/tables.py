@@ -79,15 +79,6 @@ def tables_of(data: Any) -> Tables:
     return Tables({None: table}, {None: table}, data)
 
 
-def assign(table: Any, values: dict[str, Any]) -> None:
-    """Set attributes of a table; None removes an attribute."""
-    for name, value in values.items():
-        if value is not None:
-            table[name] = value
-        elif name in table:
-            del table[name]
-
-
 def is_data(data: Any) -> bool:
     """Return whether data are a `Data` or a `HeteroData`."""
     return hasattr(data, "node_stores") and hasattr(data, "edge_stores")

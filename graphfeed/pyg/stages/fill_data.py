@@ -3,8 +3,10 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property, lru_cache
-from typing import Any, ClassVar
+from functools import cached_property
+from itertools import product
+from operator import attrgetter
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 
@@ -13,9 +15,9 @@ from graphfeed.datapipes.pipeline import Placement, Traits
 from graphfeed.pyg.data.features_of_data import EDGES, DataFeatures, as_given
 from graphfeed.pyg.data.fill_batch import fill_batch
 from graphfeed.pyg.data.store_data import end_types
-from graphfeed.pyg.data.tables import assign, import_pyg, tables_of
+from graphfeed.pyg.data.tables import import_pyg, tables_of
 from graphfeed.pyg.stages.sampler_output import SampledMiniBatch, edge_index_of
-from graphfeed.storage.graph import to_type_dict, type_name
+from graphfeed.storage.graph import etype_str_to_tuple
 
 
 class ToRootedBatch(Transform, keeps_size=True, seeded=False):
@@ -39,13 +41,18 @@ class ToRootedBatch(Transform, keeps_size=True, seeded=False):
         return batch
 
 
+Columns: TypeAlias = list[tuple[tuple[str, str | None, str], int]]
+"""The key of each feature in the store, and the dimension that counts nodes or edges (`DataFeatures.dims`)."""
+NO_CONTENTS: tuple[Columns, set[str]] = [], set()
+
+
 class FillData(Transform, keeps_size=True, seeded=False):
     """Builds a PyG `Data`, or a `HeteroData` if the graph has types, with the attribute names of PyG's loaders.
 
     Fetched rows are not copied. Attributes that belong to neither nodes nor edges come from `features.template`.
     """
 
-    _apart_from_inputs: ClassVar[tuple[str, ...]] = ("traits", "names")
+    _apart_from_inputs: ClassVar[tuple[str, ...]] = ("traits", "contents")
 
     features: DataFeatures
     function: Callable[[Any], Any] | None = None
@@ -66,10 +73,21 @@ class FillData(Transform, keeps_size=True, seeded=False):
         return data if self.function is None else self.function(data)
 
     @cached_property
-    def names(self) -> dict[Any, frozenset[str]]:
-        """The names in the tables of the template, by type."""
-        tables = {} if self.features.template is None else tables_of(self.features.template).by_type
-        return {owner: frozenset(table) for owner, table in tables.items()}
+    def contents(self) -> dict[tuple[str, Any], tuple[Columns, set[str]]]:
+        """For the nodes and edges of each type: the features to fetch, and all names in the table of the template."""
+        features = self.features
+        columns: dict[tuple[str, Any], Columns] = {}
+        for domain, by_type in (("node", features.node_names), ("edge", features.edge_names)):
+            for owner, names in by_type.items():
+                of_type: Any = etype_str_to_tuple(owner) if owner is not None and domain == "edge" else owner
+                columns[domain, of_type] = [
+                    ((domain, owner, name), features.dims.get((owner, name), 0)) for name in names
+                ]
+        tables = {} if features.template is None else tables_of(features.template).by_type
+        found = {of_type: set(table) for of_type, table in tables.items()}
+        for (_, of_type), own in columns.items():
+            found.setdefault(of_type, set()).update(name for (*_, name), _ in own)
+        return {key: (columns.get(key, []), found[key[1]]) for key in product(("node", "edge"), found)}
 
     def fill_in(self, minibatch: SampledMiniBatch) -> Any:
         """Build the data, without applying the function."""
@@ -78,57 +96,57 @@ class FillData(Transform, keeps_size=True, seeded=False):
         if given is None:
             module = import_pyg("torch_geometric.data", "FillData")
             given = module.HeteroData() if typed else module.Data()
-        # A shallow copy has separate tables, in which values replace the placeholders.
+        # A shallow copy has separate tables, in which values replace the placeholders. PyG's tables remove an attribute
+        # that is set to None.
         data = copy.copy(given)
         tables = tables_of(data)
         nodes, edges = tables.nodes, tables.edges
         if typed:  # the template may lack some types
             nodes.update({of_type: data[of_type] for of_type in output.node if of_type not in nodes})
             edges.update({of_type: data[of_type] for of_type in output.row if of_type not in edges})
-        own = {name: to_type_dict(getattr(output, name)) for name in FIELDS}
-        # Without types, nodes and edges have the same table.
-        found: dict[Any, dict[str, Any]] = {owner: {} for owner in (*nodes, *edges)}
-        for node_type in nodes:
-            self.fill_nodes(found[node_type], own["node"].get(node_type), minibatch, node_type)
-        for edge_type in edges:
-            self.fill_edges(found[edge_type], own, minibatch, edge_type)
+        # Without types, nodes and edges have the same table, and their values have the type None.
+        parts = [(part or {}) if typed else {None: part} for part in values_of(output)]
+        own: dict[str, dict[Any, Any]] = dict(zip(FIELDS, parts, strict=True))
+        for node_type, table in nodes.items():
+            self.fill_nodes(table, own["node"].get(node_type), minibatch.node_features or {}, node_type)
+        for edge_type, table in edges.items():
+            self.fill_edges(table, own, minibatch.edge_features[0] if minibatch.edge_features else {}, edge_type)
         # As in PyG's loaders, None removes an attribute of that name from data without types.
         replaces = not (typed or self.is_subgraph)
-        for node_type in nodes:
+        for node_type, trees in own["batch"].items():
             # In a `Batch`, `batch` is a node attribute like others.
-            is_own, values = "batch" in self.features.node_names.get(node_type, ()), found[node_type]
-            put(values, "batch", own["batch"].get(node_type), replaces and not is_own)
-            put(values, "num_sampled_nodes", own["num_sampled_nodes"].get(node_type), replaces)
-        for edge_type in edges:
-            values = found[edge_type]
-            put(values, "num_sampled_edges", own["num_sampled_edges"].get(edge_type), replaces)
-            row, col = own["orig_row"].get(edge_type), own["orig_col"].get(edge_type)
-            if row is not None and col is not None:
-                values["_orig_edge_index"] = edge_index_of(row, col)
-        for owner, table in (*nodes.items(), *edges.items()) if typed else nodes.items():
-            assign(table, found[owner])
-        for owner, given in (minibatch.of_seeds or {}).items():
+            if trees is not None or (replaces and "batch" not in self.features.node_names.get(node_type, ())):
+                nodes[node_type]["batch"] = trees
+        for tables_of_counts, name in ((nodes, "num_sampled_nodes"), (edges, "num_sampled_edges")):
+            for of_type, counts in own[name].items():
+                if counts is not None or replaces:
+                    tables_of_counts[of_type][name] = counts
+        for edge_type, row in own["orig_row"].items():
+            if row is not None:
+                edges[edge_type]["_orig_edge_index"] = edge_index_of(row, own["orig_col"][edge_type])
+        for owner, values in (minibatch.of_seeds or {}).items():
             # The data may lack the type.
             table = nodes[None] if owner is None else data[owner]
-            assign(table, {name: value for name, value in given.items() if value is not None or not self.is_subgraph})
+            for name, value in values.items():
+                if value is not None or not self.is_subgraph:
+                    table[name] = value
         return data
 
-    def fill_nodes(self, values: dict[str, Any], ids: Any, minibatch: SampledMiniBatch, node_type: Any) -> None:
-        """Add the features and the ids of the nodes of a type to the values for its table."""
+    def fill_nodes(self, table: Any, ids: Any, fetched: Mapping[Any, Any], node_type: Any) -> None:
+        """Set the features and the ids of the nodes of a type."""
         if ids is None:
             ids = torch.empty(0, dtype=torch.int64, device="cpu")
-        self.fill(values, "node", node_type, ids, minibatch.node_features or {})
-        names = self.names.get(node_type, ())
+        columns, names = self.contents.get(("node", node_type), NO_CONTENTS)
+        if columns:
+            self.fill(table, columns, ids, fetched)
         if "num_nodes" in names:
-            values["num_nodes"] = len(ids)
-        if "n_id" not in names and "n_id" not in values:
-            values["n_id"] = ids
+            table["num_nodes"] = len(ids)
+        if "n_id" not in names:
+            table["n_id"] = ids
 
-    def fill_edges(
-        self, values: dict[str, Any], own: dict[str, dict[Any, Any]], minibatch: SampledMiniBatch, edge_type: Any
-    ) -> None:
-        """Add the edges of a type, their features and their ids to the values for its table."""
-        row, col, edge = (own[name].get(edge_type) for name in ("row", "col", "edge"))
+    def fill_edges(self, table: Any, own: dict[str, Any], fetched: Mapping[Any, Any], edge_type: Any) -> None:
+        """Set the edges of a type, their features and their ids."""
+        row, col, edge = own["row"].get(edge_type), own["col"].get(edge_type), own["edge"].get(edge_type)
         if row is None or col is None:
             row = col = edge = torch.empty(0, dtype=torch.int64, device="cpu")
         index = edge_index_of(row, col)
@@ -136,35 +154,32 @@ class FillData(Transform, keeps_size=True, seeded=False):
             ends = (own["node"].get(end) for end in end_types(edge_type))
             sources, destinations = (0 if nodes is None else len(nodes) for nodes in ends)
             index = to_edge_index(index, (sources, destinations))
-        values[EDGES] = index
-        name = name_of(edge_type)
-        # Without the ids of the edges, their features are unknown.
+        table[EDGES] = index
+        columns, names = self.contents.get(("edge", edge_type), NO_CONTENTS)
         if edge is None:
-            values.update(dict.fromkeys(self.features.edge_names.get(name, ())))
+            # Without the ids of the edges, their features are unknown.
+            for key, _ in columns:
+                table[key[-1]] = None
             return
-        self.fill(values, "edge", name, edge, minibatch.edge_features[0] if minibatch.edge_features else {})
-        if "e_id" not in values and "e_id" not in self.names.get(edge_type, ()):
-            values["e_id"] = edge
+        if columns:
+            self.fill(table, columns, edge, fetched)
+        if "e_id" not in names:
+            table["e_id"] = edge
 
-    def fill(self, values: Any, domain: str, owner: str | None, ids: torch.Tensor, fetched: Mapping[Any, Any]) -> None:
-        """Add the fetched features of a type, and empty ones for those that were not fetched."""
-        names = self.features.node_names if domain == "node" else self.features.edge_names
-        for name in names.get(owner, ()):
+    def fill(self, table: Any, columns: Columns, ids: torch.Tensor, fetched: Mapping[Any, Any]) -> None:
+        """Set the fetched features of a type, and empty ones for those that were not fetched."""
+        for key, dim in columns:
+            _, owner, name = key
             rows = fetched.get(name if owner is None else (owner, name))
             # The mini-batch has no nodes or edges of the type: the feature gets no rows.
             if rows is None:
-                rows = self.features.store.read(domain, owner, name, ids[:0])
-            values[name] = as_given(rows, self.features.dims.get((owner, name), 0))
+                rows = self.features.store.read(*key, ids[:0])
+            table[name] = as_given(rows, dim) if dim else rows
 
 
 FIELDS = ("node", "row", "col", "edge", "batch", "num_sampled_nodes", "num_sampled_edges", "orig_row", "orig_col")
 """Fields of a sampler output that belong to types."""
-name_of = lru_cache(maxsize=1024)(type_name)
-
-
-def put(values: dict[str, Any], name: str, value: Any, replaces: bool) -> None:
-    if value is not None or replaces:
-        values[name] = value
+values_of = attrgetter(*FIELDS)
 
 
 def fill_anew(pipe: Datapipe, features: DataFeatures) -> Datapipe:

@@ -195,12 +195,12 @@ def to_bidirectional(output: Any) -> Any:
 
 def edge_index_of(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
     # Without a copy if the columns follow the rows in the same tensor, which often has nothing else.
-    base, count = row._base, row.numel()
+    base, count = row._base, row.shape[0]
     is_one = base is not None and base is col._base and row.dtype == col.dtype and count > 0
     is_one = is_one and row.storage_offset() + count == col.storage_offset()
     if base is None or not (is_one and row.is_contiguous() and col.is_contiguous()):
         return torch.stack([row, col])
-    if base.size() == (2, count) and base.dtype == row.dtype and base.is_contiguous():
+    if base.shape == (2, count) and base.dtype == row.dtype and base.is_contiguous():
         return base
     return row.as_strided((2, count), (count, 1))
 
