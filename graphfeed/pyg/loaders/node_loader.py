@@ -30,7 +30,7 @@ class NodeLoader(PyGLoader):
         filter_per_worker: Whether workers (True) or the main process (False) fetch features; None: whichever is faster.
         custom_cls: Class of the mini-batches of a pair of stores; None for other data.
         input_id: Value of `input_id` for each seed, instead of its position.
-        kwargs: The arguments of torch's `DataLoader`, and `seed`, `worker`, `executor` and `observer` of
+        kwargs: The arguments of torch's `DataLoader`, and `seed`, `worker`, `executor`, `observer` and `window` of
             `graphfeed.DataLoader` (see `TorchOptions`); `time_window`, the width of the time window before each seed,
             and `as_edge_index`, which makes `edge_index` an `EdgeIndex` (see `ExtraOptions`).
     """

@@ -97,6 +97,8 @@ class TorchOptions:
     """"thread" or "process"; see `graphfeed.DataLoader`, also for the arguments below."""
     executor: Executor | None = field(default=None, kw_only=True)
     observer: Observer | None = field(default=None, kw_only=True)
+    window: int | None = field(default=None, kw_only=True)
+    """Maximum number of mini-batches that are sampled together, or whose rows are read together; 0: none are."""
 
     def __post_init__(self) -> None:
         if self.sampler is not None and self.shuffle:
@@ -153,6 +155,7 @@ class TorchOptions:
             "worker": worker,
             "executor": self.executor,
             "observer": self.observer,
+            "window": self.window,
             "seed": seed,
             "prefetch_factor": 2 if self.prefetch_factor is None else self.prefetch_factor,
             "timeout": self.timeout or 600.0,

@@ -42,6 +42,15 @@ def test_a_generator_gives_the_seed() -> None:
     assert seeds_of(one) == seeds_of(same) != seeds_of(other)
 
 
+def test_without_windows_each_mini_batch_is_sampled_alone() -> None:
+    alone, together = make(window=0, seed=1, batch_size=7), make(seed=1, batch_size=7)
+    assert "SampleTogether" in together.explain()
+    assert "SampleTogether" not in alone.explain()
+    assert list(map(values_of, alone)) == list(map(values_of, together))
+    with pytest.raises(ValueError, match="window"):
+        make(window=-1)
+
+
 def test_torchs_seed_does_so_otherwise() -> None:
     found = []
     for _ in range(2):
