@@ -141,41 +141,59 @@ def take_step(
     key: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the next node of each walk and the id of the edge to it, or -1; `previous` is for second-order steps."""
-    name, node_type = request.etypes[step] if request.etypes else None, request.node_types[step]
     firsts, steps = first_ids(graph.num_nodes), request.steps(graph.edge_types)
     first, source_first = (firsts.get(own, 0) for own in request.node_types[step : step + 2])
-    kind = steps.types[step] if steps.types else None
-    found, edges = torch.full_like(nodes, -1), torch.full_like(nodes, -1)
+    draws = partial(walk_draws, key, edge_type=steps.types[step] if steps.types else None)
+    next_nodes, edges = torch.full_like(nodes, -1), torch.full_like(nodes, -1)
     left = torch.arange(len(nodes), device="cpu")
     for count in (1,) if previous is None else DRAWN:
-        columns, own_trees = (
-            from_type_dict(with_all_types({node_type: values[left]}, to_type_dict(graph.num_nodes)))
-            for values in (nodes, trees)
-        )
-        hop = Hop(request.hop(graph.edge_types, step, count), one_draw(key), trees=own_trees)
-        ((sampled, _),) = graph.pick_each([columns], [hop])
-        csc, ids = to_type_dict(sampled.sampled_csc)[name], to_type_dict(sampled.original_edge_ids).get(name)
-        left = left[csc.indptr.diff() > 0]
-        found_edges = [csc.indices.view(len(left), count).to(torch.int64)]
-        found_edges += [] if ids is None else [ids.view(len(left), count).to(torch.int64)]
-        places = torch.zeros(len(left), 1, dtype=torch.int64, device="cpu")
+        has_edges, sources, ids = draw_edges(graph, nodes[left], trees[left], request, step, key, count)
+        left = left[has_edges]
+        accepted = torch.ones_like(sources, dtype=torch.bool)
         if previous is not None:
-            draw = partial(walk_draws, key, trees[left], nodes[left] + first, edge_type=kind)
-            if kind is not None:
+            draws_of_walks = partial(draws, trees[left], nodes[left] + first)
+            if steps.types:
                 # Picks of a type ascend by position, and so do positions by their draws.
-                order = torch.from_numpy(draw(range(count)).argsort(axis=1, kind="stable").argsort(axis=1))
-                found_edges = [own.gather(1, order) for own in found_edges]
-            drawn = walk_chances(draw(range(ACCEPT, ACCEPT + count)))
-            accepted = accept(graph, found_edges[0] + source_first, previous[left], drawn, steps.chances())
+                order = torch.from_numpy(draws_of_walks(range(count)).argsort(axis=1, kind="stable").argsort(axis=1))
+                sources, ids = sources.gather(1, order), None if ids is None else ids.gather(1, order)
+            bits = walk_chances(draws_of_walks(range(ACCEPT, ACCEPT + count)))
+            accepted = accept(graph, sources + source_first, previous[left], bits, steps.chances())
             # Without an accepted edge, the last one.
             accepted[:, -1] |= count == DRAWN[-1]
-            places = accepted.int().argmax(1, keepdim=True)
-        for out, own in zip((found, edges), found_edges, strict=False):
-            out[left] = own.gather(1, places)[:, 0]
-        if previous is None or bool(accepted.any(1).all()):
-            break
+        places = accepted.int().argmax(1, keepdim=True)
+        next_nodes[left] = sources.gather(1, places)[:, 0]
+        if ids is not None:
+            edges[left] = ids.gather(1, places)[:, 0]
         left = left[~accepted.any(1)]
-    return found, edges
+        if len(left) == 0:
+            break
+    return next_nodes, edges
+
+
+def draw_edges(
+    graph: "SamplingGraph",
+    nodes: torch.Tensor,
+    trees: torch.Tensor,
+    request: WalkRequest,
+    step: int,
+    key: int,
+    count: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Draw in-edges of each node in its tree, with replacement.
+
+    Returns:
+        Whether each node has in-edges, and for those that have, int64, shape (nodes, count): the sources of the drawn
+        edges, and their ids, if the graph has any.
+    """
+    name, node_type = request.etypes[step] if request.etypes else None, request.node_types[step]
+    columns, own_trees = (
+        from_type_dict(with_all_types({node_type: values}, to_type_dict(graph.num_nodes))) for values in (nodes, trees)
+    )
+    hop = Hop(request.hop(graph.edge_types, step, count), one_draw(key), trees=own_trees)
+    ((sampled, _),) = graph.pick_each([columns], [hop])
+    csc, ids = to_type_dict(sampled.sampled_csc)[name], to_type_dict(sampled.original_edge_ids).get(name)
+    sources = csc.indices.view(-1, count).to(torch.int64)
+    return csc.indptr.diff() > 0, sources, None if ids is None else ids.view(-1, count).to(torch.int64)
 
 
 def accept(
