@@ -3,7 +3,7 @@
 import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from graphfeed.datapipes.samplers.temporal_sampler import TemporalSampler
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.sampling import as_times
-from graphfeed.storage import Feature, FusedCSCSamplingGraph, TorchBasedFeature
+from graphfeed.storage import Feature, FusedCSCSamplingGraph, SampledSubgraph, TorchBasedFeature
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, has_latest
 from graphfeed.storage.memory import Movable, shapes_repr
 
@@ -117,45 +117,68 @@ class ToMatrix(Transform, name="to_matrix", keeps_size=True, seeded=False):
         of_edges = minibatch.edge_features or [{}] * len(hops)
         of_nodes: dict[str, torch.Tensor] = minibatch.node_features or {}
         seeds: Any = with_nodes(minibatch)[1]
-        ids, times, result.matrices = seeds.ids, seeds.times, []
-        # The columns of a hop from `first` on are in these rows of its matrix; those before it repeat earlier hops.
-        first, rows = 0, torch.arange(len(ids), device=ids.device)
+        columns = HopColumns(seeds.ids, seeds.times, 0, torch.arange(len(seeds.ids), device=seeds.ids.device))
+        result.matrices = []
         for hop, features, width in zip(reversed(hops), reversed(of_edges), self.__dict__["widths"], strict=True):
-            starts, known = hop.sampled_csc.indptr[first:].long(), len(hop.original_column_node_ids)
-            if len(hop.original_row_node_ids) != known + len(hop.original_edge_ids):
-                raise ValueError(
-                    "edges were removed after sampling; put to_matrix right after the sampler or the fetch"
-                )
-            edges = slice(int(starts[0]), None)
-            edge_ids = hop.original_edge_ids[edges]
-            moments = self.__dict__["moments"].read(edge_ids).flatten().to(ids.device)
-            counts = torch.zeros(len(ids), dtype=torch.int64, device=ids.device).scatter_(0, rows, starts.diff())
-            mask, places = place_edges(counts, width, self.align)
-            order = None
-            if not self.__dict__["is_sorted"]:
-                order = moments.argsort(stable=True)
-                order = order[rows.repeat_interleave(starts.diff())[order].argsort(stable=True)]
-
-            arrange = partial(arranged, mask, places, order)
-            first = known + edges.start
-            result.matrices.append(
-                NeighborMatrix(
-                    ids,
-                    times,
-                    ids := arrange(hop.original_row_node_ids[first:], -1),
-                    times := arrange(moments, 0),
-                    arrange(edge_ids, -1),
-                    mask,
-                    {name: arrange(own[first : first + len(edge_ids)], 0) for name, own in of_nodes.items()},
-                    {name: arrange(own[edges], 0) for name, own in features.items()},
-                )
-            )
-            ids, times = ids.flatten(), times.flatten()
-            rows = places if order is None else torch.empty_like(places).scatter_(0, order, places)
+            matrix, columns = self.arrange_hop(hop, of_nodes, features, width, columns)
+            result.matrices.append(matrix)
         result.input_nodes, result.sampled_subgraphs, result.edge_features = seeds.ids, None, None
         if of_nodes:
             result.node_features = {name: own[: len(seeds.ids)] for name, own in of_nodes.items()}
         return result
+
+    def arrange_hop(
+        self,
+        hop: SampledSubgraph,
+        of_nodes: dict[str, torch.Tensor],
+        of_edges: dict[str, torch.Tensor],
+        width: int,
+        columns: "HopColumns",
+    ) -> tuple[NeighborMatrix, "HopColumns"]:
+        """Return the matrix of a hop, and the columns of the next one."""
+        ids, rows, first = columns.ids, columns.rows, columns.first
+        starts, known = hop.sampled_csc.indptr[first:].long(), len(hop.original_column_node_ids)
+        if len(hop.original_row_node_ids) != known + len(hop.original_edge_ids):
+            raise ValueError("edges were removed after sampling; put to_matrix right after the sampler or the fetch")
+        edges = slice(int(starts[0]), None)
+        edge_ids = hop.original_edge_ids[edges]
+        moments = self.__dict__["moments"].read(edge_ids).flatten().to(ids.device)
+        counts = torch.zeros(len(ids), dtype=torch.int64, device=ids.device).scatter_(0, rows, starts.diff())
+        mask, places = place_edges(counts, width, self.align)
+        order = None if self.__dict__["is_sorted"] else by_row_and_time(rows, starts.diff(), moments)
+        arrange = partial(arranged, mask, places, order)
+        # Each edge has a separate row, after those of the columns.
+        first = known + edges.start
+        matrix = NeighborMatrix(
+            seeds=ids,
+            seed_times=columns.times,
+            ids=arrange(hop.original_row_node_ids[first:], -1),
+            times=arrange(moments, 0),
+            edges=arrange(edge_ids, -1),
+            mask=mask,
+            node_features={name: arrange(own[first : first + len(edge_ids)], 0) for name, own in of_nodes.items()},
+            edge_features={name: arrange(own[edges], 0) for name, own in of_edges.items()},
+        )
+        rows = places if order is None else torch.empty_like(places).scatter_(0, order, places)
+        return matrix, HopColumns(matrix.ids.flatten(), matrix.times.flatten(), first, rows)
+
+
+class HopColumns(NamedTuple):
+    """The seeds of a hop: the columns from `first` on. Those before it repeat earlier hops."""
+
+    ids: torch.Tensor
+    """Id of each row of the matrix of the hop; -1 where padded."""
+    times: torch.Tensor
+    """Time of each row of the matrix."""
+    first: int
+    rows: torch.Tensor
+    """The row of the matrix that each column belongs to."""
+
+
+def by_row_and_time(rows: torch.Tensor, counts: torch.Tensor, moments: torch.Tensor) -> torch.Tensor:
+    """Return the order of edges by the row of their matrix, and by time in each row; `rows` has `counts` edges each."""
+    order = moments.argsort(stable=True)
+    return order[rows.repeat_interleave(counts)[order].argsort(stable=True)]
 
 
 def place_edges(counts: torch.Tensor, width: int, align: str) -> tuple[torch.Tensor, torch.Tensor]:
