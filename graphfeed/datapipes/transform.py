@@ -108,19 +108,26 @@ def apply_stages(
                 RUNNING.reset(running)
                 if observer is not None:
                     observer.stage_end(stage, key)
-            # A new mini-batch inherits the key, so that later draws are the same anywhere, and the attributes that are
-            # not fields, which `dataclasses.replace` leaves out. To drop such an attribute, set it to None.
             if isinstance(result, MiniBatch) and result is not minibatch:
-                if result.key is None:
-                    result.key = key
-                if isinstance(minibatch, MiniBatch):
-                    for name in vars(minibatch).keys() - vars(result).keys():
-                        setattr(result, name, getattr(minibatch, name))
+                inherit(result, minibatch, key)
             minibatch = result
     finally:
         if kept is not None:
             kept.put_back()
     return minibatch
+
+
+def inherit(result: MiniBatch, minibatch: Any, key: Key | None) -> None:
+    """Give a new mini-batch the key and the attributes of the one that it was made from.
+
+    The key makes later draws the same anywhere. `dataclasses.replace` leaves out attributes that are not fields; to
+    drop such an attribute, a stage sets it to None.
+    """
+    if result.key is None:
+        result.key = key
+    if isinstance(minibatch, MiniBatch):
+        for name in vars(minibatch).keys() - vars(result).keys():
+            setattr(result, name, getattr(minibatch, name))
 
 
 def describe_place(stage: Datapipe, key: Key | None) -> str:

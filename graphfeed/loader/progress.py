@@ -90,18 +90,8 @@ class Progress:
 
 def check_state(state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_seed: int | None, pipe: Datapipe) -> int:
     """Return the index at which to continue; raise unless the state fits. See `DataLoader.load_state_dict`."""
-    if not isinstance(state_dict, Mapping):
-        raise TypeError(f"state_dict must be a dict, as state_dict() returns it, but is {brief(state_dict)}")
-    position = {name: value for name, value in state_dict.items() if name not in ("fingerprint", "order", "sources")}
-    is_one = set(position) - {"ranks"} == {"seed", "epoch", "index"}
-    if not is_one or not all(type(value) is int for value in position.values()):
-        raise ValueError(f"state_dict must contain the integers seed, epoch and index, but is {brief(position)}")
+    position = read_position(state_dict)
     check_sources(state_dict.get("sources"), pipe)
-    check_count("epoch of state_dict", position["epoch"], 0)
-    check_count("index of state_dict", position["index"], 0)
-    ranks, total = count_ranks(pipe) or 1, count_rounds(pipe)
-    # A state without a number of ranks has the number of this pipeline.
-    check_count("ranks of state_dict", position.setdefault("ranks", ranks), 1)
     difference = find_difference(state_dict.get("fingerprint", fingerprint), fingerprint)
     if difference is not None:
         raise ValueError(
@@ -113,20 +103,40 @@ def check_state(state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_s
             f"state_dict is of seed {position['seed']}, but this loader was given seed {given_seed}; "
             "omit the loader's seed, or pass the same one"
         )
-    made = position["index"] * position["ranks"]
-    if made % ranks:
-        raise ValueError(
-            f"state_dict is of {position['ranks']} ranks, whose {made} mini-batches of the epoch are not a multiple of "
-            f"the {ranks} ranks here, so that some would be lost or repeated; continue with the same number of ranks, "
-            f"with another divisor of {made}, or from the end of an epoch"
-        )
-    index: int = made // ranks
+    index, total = index_of_rank(position, count_ranks(pipe) or 1), count_rounds(pipe)
     if total is not None and index > max(total, 1):
         raise ValueError(
             f"index of state_dict is {index}, but an epoch has {total} mini-batches; the state comes from another "
             "pipeline"
         )
     return index
+
+
+def read_position(state_dict: Mapping[str, Any]) -> dict[str, int]:
+    """Return the seed, the epoch, the index and possibly the number of ranks of a state, or raise if one is invalid."""
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(f"state_dict must be a dict, as state_dict() returns it, but is {brief(state_dict)}")
+    position = {name: value for name, value in state_dict.items() if name not in ("fingerprint", "order", "sources")}
+    has_names = set(position) - {"ranks"} == {"seed", "epoch", "index"}
+    if not has_names or not all(type(value) is int for value in position.values()):
+        raise ValueError(f"state_dict must contain the integers seed, epoch and index, but is {brief(position)}")
+    for name, least in (("epoch", 0), ("index", 0), ("ranks", 1)):
+        check_count(f"{name} of state_dict", position.get(name, least), least)
+    return position
+
+
+def index_of_rank(position: Mapping[str, int], ranks: int) -> int:
+    """Return the index at which each of some ranks continues; raise if they can't share the rest of the epoch."""
+    # A state without a number of ranks has the number of this pipeline.
+    former = position.get("ranks", ranks)
+    made = position["index"] * former
+    if made % ranks:
+        raise ValueError(
+            f"state_dict is of {former} ranks, whose {made} mini-batches of the epoch are not a multiple of "
+            f"the {ranks} ranks here, so that some would be lost or repeated; continue with the same number of ranks, "
+            f"with another divisor of {made}, or from the end of an epoch"
+        )
+    return made // ranks
 
 
 def check_sources(sources: Any, pipe: Datapipe) -> None:
