@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import groupby
 from operator import and_, itemgetter
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from graphfeed.ingest.queries import entries, files
 from graphfeed.ingest.queries.columns import (
@@ -95,65 +95,106 @@ class Relation:
         return engine.rows(entries.count_codes(rows, [first for first, _ in self.firsts]))
 
 
+class LoadedRows(NamedTuple):
+    """The rows of the tables of an entry in the engine, with the columns `c0`, `c1`, ... in the order of the roles."""
+
+    sql: str
+    count: str
+    """SQL for the number of rows."""
+    firsts: Sequence[tuple[int, int]]
+    """See `Relation`."""
+    types: Mapping[Key, Any]
+    """Arrow types of the columns that have values."""
+    raw: bool = False
+    """Whether columns are read as strings that have to be parsed."""
+    strict: Mapping[Key, Any] = {}
+    """Arrow types of the columns that were parsed already, although `raw`."""
+
+
 def load_relation(
     engine: Engine, name: str, sources: Sequence[TableSource], roles: Mapping[Key, str], on_width: OnWidth
 ) -> Relation:
-    """Return the relation of some tables. They are copied to the engine's file, except Parquet with equal columns."""
-    # The role of a column defines how it is read: "id", "number", "weight", "integer" or "any".
+    """Return the relation of some tables. They are copied to the engine's file, except Parquet with equal columns.
+
+    The role of a column defines how it is read: "id", "number", "weight", "integer" or "any".
+    """
     for source in sources:
         source.connection = engine.connection
     # Threads that read small files wait for each other: 2.4 instead of 1.7 s of CPU time for 10,000 files of 1 KB.
     small = len(sources) >= MANY_FILES and sources[0].is_file and os.stat(sources[0].name).st_size < SMALL_BYTES
     engine.run(f"SET threads = {1 if small else engine.threads}")
     share_schemas(engine, sources)
-    shared = {
+    differing = first_of_each_schema(sources)
+    for source in differing:
+        check_table_columns(source, roles)
+    if len(differing) == 1 and sources[0].suffix in PARQUET:
+        rows = read_in_place(sources, roles)
+    else:
+        rows = copy_rows(engine, name, sources, roles, on_width)
+    mixed = mixed_columns(rows.types, differing)
+    columns = {
+        column: column_of(column, f"c{number}", rows, sources[0].name, column in mixed)
+        for number, column in enumerate(roles)
+    }
+    return Relation(rows.sql, sources, columns, rows.firsts, lambda: int(engine.rows(rows.count)[0][0]))
+
+
+def first_of_each_schema(sources: Sequence[TableSource]) -> list[TableSource]:
+    """Return the tables without the Parquet files that have the columns of an earlier one."""
+    by_schema = {
         (id(source.schema if source.suffix in PARQUET else source), *source.keys): source
         for source in reversed(sources)
     }
-    for source in reversed(shared.values()):
-        check_table_columns(source, roles)
-    numbers = {column: f"c{number}" for number, column in enumerate(roles)}
-    raw, strict = any(source.suffix in TEXTS for source in sources), dict[Key, Any]()
-    if len(shared) == 1 and sources[0].suffix in PARQUET:
-        columns = {
-            number: plain(place(sources, column), sources[0].type_of(*column)) for column, number in numbers.items()
-        }
-        paths = [source.source for source in sources]
-        sql = files.numbered_parquet_rows(paths, len(sources[0].columns), columns)
-        types = common_types(sources[:1], roles)
-        firsts = [(file << files.FILE_ROWS, file) for file in range(len(sources))]
-        query = files.count_parquet_rows(paths)
-    else:
-        # If any table has strings only, all values are read as strings.
-        types = {} if raw else common_types(sources, roles)
-        # The table is read twice and dropped, and compressing strings takes longer than reading them.
-        engine.run("SET force_compression = 'uncompressed'")
-        engine.run(entries.create_rows(name, [sql_type(types.get(column, arrow().string())) for column in roles]))
-        for group in groups(sources):
-            first = sources.index(group[0])
-            if group[0].suffix in CSV:
-                strict = insert_csv(engine, name, group, first, roles, on_width, alone=len(group) == len(sources))
-            elif group[0].suffix in EDGE_LISTS:
-                insert_edge_list(engine, name, group[0], first, list(roles), on_width)
-            else:
-                insert(engine, name, group[0], first, list(roles))
-        if raw:
-            find_types(engine, name, sources, roles, strict)
-            types = common_types(sources, roles)
-        engine.run("RESET force_compression")
-        sql, query = entries.number_rows(name), entries.count_all(name)
-        firsts = [(first, file) for first, file in engine.rows(entries.first_of_files(sql))]
-    mixed, null = mixed_columns(types, shared.values()), arrow().null()
-    columns_read = {
-        column: TableColumn(column[0], number, types.get(column, null), raw, sources[0].name, column in mixed)
-        for column, number in numbers.items()
+    return list(by_schema.values())[::-1]
+
+
+def read_in_place(sources: Sequence[TableSource], roles: Mapping[Key, str]) -> LoadedRows:
+    """Return the rows of Parquet files with equal columns, which the engine reads where they are."""
+    columns = {
+        f"c{number}": plain(place(sources, column), sources[0].type_of(*column)) for number, column in enumerate(roles)
     }
-    for column, arrow_type in strict.items():
-        own = numbers[column]
-        columns_read[column] = replace(
-            columns_read[column], sql=f"({plain(own, arrow_type)})", raw=False, text=f"{own}::VARCHAR"
-        )
-    return Relation(sql, sources, columns_read, firsts, lambda: int(engine.rows(query)[0][0]))
+    paths = [source.source for source in sources]
+    return LoadedRows(
+        files.numbered_parquet_rows(paths, len(sources[0].columns), columns),
+        files.count_parquet_rows(paths),
+        [(file << files.FILE_ROWS, file) for file in range(len(sources))],
+        common_types(sources[:1], roles),
+    )
+
+
+def copy_rows(
+    engine: Engine, name: str, sources: Sequence[TableSource], roles: Mapping[Key, str], on_width: OnWidth
+) -> LoadedRows:
+    """Copy the rows of tables to a table of the engine."""
+    # If any table has strings only, all values are read as strings.
+    raw, strict = any(source.suffix in TEXTS for source in sources), dict[Key, Any]()
+    types = {} if raw else common_types(sources, roles)
+    # The table is read twice and dropped, and compressing strings takes longer than reading them.
+    engine.run("SET force_compression = 'uncompressed'")
+    engine.run(entries.create_rows(name, [sql_type(types.get(column, arrow().string())) for column in roles]))
+    for group in groups(sources):
+        first = sources.index(group[0])
+        if group[0].suffix in CSV:
+            strict = insert_csv(engine, name, group, first, roles, on_width, alone=len(group) == len(sources))
+        elif group[0].suffix in EDGE_LISTS:
+            insert_edge_list(engine, name, group[0], first, list(roles), on_width)
+        else:
+            insert(engine, name, group[0], first, list(roles))
+    if raw:
+        find_types(engine, name, sources, roles, strict)
+        types = common_types(sources, roles)
+    engine.run("RESET force_compression")
+    sql = entries.number_rows(name)
+    firsts = [(first, file) for first, file in engine.rows(entries.first_of_files(sql))]
+    return LoadedRows(sql, entries.count_all(name), firsts, types, raw, strict)
+
+
+def column_of(column: Key, sql: str, rows: LoadedRows, table: str, mixed: bool) -> TableColumn:
+    name, arrow_type = column[0], rows.types.get(column, arrow().null())
+    if column not in rows.strict:
+        return TableColumn(name, sql, arrow_type, rows.raw, table, mixed)
+    parsed = f"({plain(sql, rows.strict[column])})"
+    return TableColumn(name, parsed, arrow_type, raw=False, table=table, mixed=mixed, text=f"{sql}::VARCHAR")
 
 
 def common_types(sources: Sequence[TableSource], columns: Iterable[Key]) -> dict[Key, Any]:
