@@ -3,11 +3,11 @@
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import groupby
 from operator import and_, itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from graphfeed.ingest.queries import entries, files
 from graphfeed.ingest.queries.columns import (
@@ -95,7 +95,8 @@ class Relation:
         return engine.rows(entries.count_codes(rows, [first for first, _ in self.firsts]))
 
 
-class LoadedRows(NamedTuple):
+@dataclass(frozen=True)
+class LoadedRows:
     """The rows of the tables of an entry in the engine, with the columns `c0`, `c1`, ... in the order of the roles."""
 
     sql: str
@@ -107,7 +108,7 @@ class LoadedRows(NamedTuple):
     """Arrow types of the columns that have values."""
     raw: bool = False
     """Whether columns are read as strings that have to be parsed."""
-    strict: Mapping[Key, Any] = {}
+    strict: Mapping[Key, Any] = field(default_factory=dict)
     """Arrow types of the columns that were parsed already, although `raw`."""
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from graphfeed.datapipes import Datapipe, Shardable, Transform, length
@@ -24,6 +25,10 @@ from graphfeed.ops.process import in_one_step, uninterrupted
 
 Submit = Callable[..., Future[Any]]
 """Submits a task, with callbacks that are called with its future when that is done."""
+
+
+Pending: TypeAlias = "deque[tuple[Any, tuple[Future[Any], ...]]]"
+"""The tasks in flight, in order, each with its futures: the last one has the result."""
 
 
 def unchanged(result: Any) -> Any:
@@ -129,24 +134,13 @@ class InWorkers(Datapipe, one_to_one=True, inserted=True, seeded=False):
         if record is not None:
             submit = record.watch_trips(submit)
         threads = ThreadExecutor(more, "graphfeed-fetch") if more else None
-        start_seconds = getattr(run.executor, "start_seconds", 0.0)
-
-        def begin(task: Any) -> "tuple[Future[Any], ...]":
-            # The last future has the result.
-            if threads is None:
-                return (submit(task, arrivals.record),)
-            second: Future[Any] = Future()
-            second.add_done_callback(arrivals.record)
-            finished = then(second, threads, lambda result: finish(receive(result), run.observer))
-            return submit(task, arrivals.record, finished), second
-
-        def wait_for(first: "Future[Any]", *rest: "Future[Any]") -> bool:
-            # Only workers may have to start first. If their future is not done in time, the others are not waited for.
-            going = arrivals.wait_for(first, self.timeout_seconds + start_seconds)
-            return going and all(arrivals.wait_for(each, self.timeout_seconds) for each in rest if first in arrivals)
-
+        if threads is None:
+            begin = partial(begin_one, submit, arrivals)
+        else:
+            begin = partial(begin_both, submit, arrivals, threads, lambda result: finish(receive(result), run.observer))
         begun = ((task, () if isinstance(task, Failure) else begin(task)) for task in self.tasks())
-        pending: deque[tuple[Any, tuple[Future[Any], ...]]] = deque()
+        wait_for = partial(self.wait_for, arrivals, getattr(run.executor, "start_seconds", 0.0))
+        pending: Pending = deque()
         try:
             pending.extend(islice(begun, most))
             while pending:
@@ -174,9 +168,13 @@ class InWorkers(Datapipe, one_to_one=True, inserted=True, seeded=False):
             if threads is not None:
                 threads.shutdown(cancel_futures=True)
 
-    def result_of(
-        self, pending: "deque[tuple[Any, tuple[Future[Any], ...]]]", arrivals: Arrivals, executor: Executor | None
-    ) -> Any:
+    def wait_for(self, arrivals: Arrivals, start_seconds: float, first: "Future[Any]", *rest: "Future[Any]") -> bool:
+        """Wait until the futures of a task are done or the time is over; return False if the run is cancelled."""
+        # Only workers may have to start first. If their future is not done in time, the others are not waited for.
+        going = arrivals.wait_for(first, self.timeout_seconds + start_seconds)
+        return going and all(arrivals.wait_for(each, self.timeout_seconds) for each in rest if first in arrivals)
+
+    def result_of(self, pending: "Pending", arrivals: Arrivals, executor: Executor | None) -> Any:
         """Return the result of the first task's last future; errors name the task, and the stages that hang."""
         task, (*before, last) = pending[0]
         is_done = last in arrivals
@@ -280,7 +278,21 @@ def submit_to(pass_on: "Callable[[Any], Future[Any]]") -> Submit:
     return submit
 
 
-def cancel_all(pending: "deque[tuple[Any, tuple[Future[Any], ...]]]") -> None:
+def begin_one(submit: Submit, arrivals: Arrivals, task: Any) -> "tuple[Future[Any], ...]":
+    """Submit a task to the workers, and return its only future."""
+    return (submit(task, arrivals.record),)
+
+
+def begin_both(
+    submit: Submit, arrivals: Arrivals, threads: ThreadExecutor, finish: Callable[[Any], Any], task: Any
+) -> "tuple[Future[Any], ...]":
+    """Submit a task to the workers, and then its result to threads that finish it. Return the futures of both."""
+    second: Future[Any] = Future()
+    second.add_done_callback(arrivals.record)
+    return submit(task, arrivals.record, then(second, threads, finish)), second
+
+
+def cancel_all(pending: "Pending") -> None:
     with uninterrupted():
         for _, futures in pending:
             for future in futures:

@@ -159,9 +159,10 @@ def from_typed_coo(
     offsets, total = first_ids(num_nodes), sum(num_nodes.values())
     check_nodes_fit("the sum of num_nodes", total)
     ends = {edge_type: ends_in_graph(edge_type, pair, num_nodes, offsets) for edge_type, pair in edges.items()}
-    rows = {edge_type: len(sources) for edge_type, (sources, _) in ends.items()}
+    rows = {edge_type: len(own) for edge_type, (own, _) in ends.items()}
+    sources, destinations = (torch.cat(parts) for parts in zip(*ends.values(), strict=True))
     # The sort is stable, so the types of a column ascend.
-    columns = ops.coo_to_csc(*map(torch.cat, zip(*ends.values(), strict=True)), total)
+    columns = ops.coo_to_csc(sources, destinations, total)
     types = torch.arange(len(rows), device="cpu").repeat_interleave(torch.tensor(list(rows.values()), device="cpu"))
     of_edges = {name: stack(f"edge_attributes[{name!r}]", by_type, rows) for name, by_type in edge_attributes.items()}
     # The id of an edge is its row in the list of its type.

@@ -151,7 +151,8 @@ class PushState:
         """Return the mass that each in-neighbour of a node gets: of what is left after the share that stays."""
         amounts = residuals.astype(np.uint64)
         stays = np.maximum(amounts * np.uint64(self.alpha) >> np.uint64(31), np.uint64(1))
-        return (amounts - stays).astype(np.int64) // np.maximum(counts, 1) * (counts > 0)
+        shares: Ints = (amounts - stays).astype(np.int64) // np.maximum(counts, 1) * (counts > 0)
+        return shares
 
     def add(self, keys: Ints, residuals: Ints) -> None:
         """Add residuals to pairs, which may be new or given several times."""
