@@ -150,34 +150,40 @@ class OnDiskDataset:
         processed = apply_edits(self._source, self._yaml_data, source)
         metadata = parse_metadata(processed)
         top = Section(processed)
-        self._graph, self._no_graph = None, None
         topology = top.get("graph_topology", dict, None)
-        if topology is not None:
-            try:
-                # Graphfeed's own has a layout; any other, such as GraphBolt's, names a saved graph.
-                read = open_graph if "layout" in processed else load_saved_graph
-                self._graph = read(self._folder, topology)
-            except ValueError as error:
-                if "layout" in processed:
-                    raise
-                # Features and tasks can be used without the graph.
-                self._no_graph = error
+        self._load_graph(topology, has_layout="layout" in processed)
         whole = bool((topology or {}).get("in_memory", True))
         self._ids = {
             node_type or None: read_ids(self._folder, files, f"ids.{node_type}", whole)
             for node_type, files in top.get("ids", dict, {}).items()
         }
         self._feature = TorchBasedFeatureStore(inside(self._folder, metadata.feature_data))
-        self._tasks = Tasks()
-        for index, task in enumerate(metadata.tasks):
-            if chosen is None or task.extra_fields.get("name") in chosen:
-                sets = [open_items(self._folder, getattr(task, part), f"tasks[{index}].{part}") for part in SETS]
-                self._tasks.append(OnDiskTask(task.extra_fields, *sets))
+        self._tasks = Tasks(
+            OnDiskTask(
+                task.extra_fields,
+                *(open_items(self._folder, getattr(task, part), f"tasks[{index}].{part}") for part in SETS),
+            )
+            for index, task in enumerate(metadata.tasks)
+            if chosen is None or task.extra_fields.get("name") in chosen
+        )
         missing = set(chosen or ()) - {task.extra_fields.get("name") for task in metadata.tasks}
         if missing:
             warnings.warn(f"Below tasks are not found in YAML: {sorted(missing)}. Skipped.", stacklevel=2)
         self._source, self._yaml_data, self._metadata = source, copy.deepcopy(processed), metadata
         return self
+
+    def _load_graph(self, topology: dict[str, Any] | None, *, has_layout: bool) -> None:
+        self._graph, self._no_graph = None, None
+        if topology is None:
+            return
+        if has_layout:
+            self._graph = open_graph(self._folder, topology)
+            return
+        # Any other folder, such as GraphBolt's, names a saved graph. Features and tasks can be used without it.
+        try:
+            self._graph = load_saved_graph(self._folder, topology)
+        except ValueError as error:
+            self._no_graph = error
 
     def _prepare(self) -> Path:
         include, force, auto_cast = self._options
