@@ -1,6 +1,5 @@
 """The receiver of samples that DGL once had, as an Arrow Flight server."""
 
-import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -109,54 +108,55 @@ class SampleInbox:
 
     def take(self, seconds: float) -> SampleMessage | None:
         """Return the next sample, or None at the end of the epoch."""
-        end = time.monotonic() + seconds
+        while (message := self.changes.wait_for(self.next_message, seconds)) is not None:
+            kind, sample = message
+            if kind == SAMPLE:
+                return sample
+            if self.end_epoch():
+                return None
+            # A signal shows that senders are alive as well, so the time limit restarts.
+        silent = [sender.name for sender in self.senders.values() if not sender.ended]
+        raise TimeoutError(
+            f"no sample came for {seconds:g} s; {self.num_ended} of {self.num_sender} senders have "
+            f"signalled, and {' and '.join(silent) or 'no other'} is connected"
+        )
 
-        def look() -> tuple[SampleMessage | None] | None:
-            nonlocal end
-            if self.closed:
-                raise RuntimeError("the receiver is closed; create a new one")
-            # A copy, because senders are reordered below.
-            for key, sender in list(self.senders.items()):
+    def next_message(self) -> tuple[str, SampleMessage] | None:
+        """Take a sample or a signal of this epoch, if there is one. Called with the lock held."""
+        if self.closed:
+            raise RuntimeError("the receiver is closed; create a new one")
+        # A copy, because senders are reordered below.
+        for key, sender in list(self.senders.items()):
+            if sender.ended:
+                continue
+            if sender.queue:
+                kind, sample = sender.queue.popleft()
+                self.changes.notify_all()
+                if kind == SAMPLE:
+                    sender.num_samples += 1
+                    self.senders[key] = self.senders.pop(key)  # so that other senders take turns
+                sender.ended = kind == END
+                return kind, sample
+            if sender.left or sender.lost:
+                del self.senders[key]
+                check_left_between_epochs(sender)
+        if all(sender.ended for sender in self.senders.values()):
+            # No connected sender can end the epoch. Raise once for each lost one; its signal still counts.
+            for sender in self.senders.values():
+                if sender.lost and not sender.left:
+                    sender.left = True
+                    raise PeerError(f"{sender.name} was cut off after it had signalled: {sender.lost}")
+        return None
+
+    def end_epoch(self) -> bool:
+        """Begin the next epoch and return True if enough senders have signalled."""
+        with self.changes.lock:
+            if self.num_ended < self.num_sender:
+                return False
+            for sender in self.senders.values():
                 if sender.ended:
-                    continue
-                if sender.queue:
-                    kind, sample = sender.queue.popleft()
-                    self.changes.notify_all()
-                    if kind == SAMPLE:
-                        sender.num_samples += 1
-                        self.senders[key] = self.senders.pop(key)  # so that other senders take turns
-                        return (sample,)
-                    # A signal shows that senders are alive as well, so the time limit restarts.
-                    sender.ended = True
-                    end = time.monotonic() + seconds
-                    if self.num_ended >= self.num_sender:
-                        for one in self.senders.values():
-                            if one.ended:
-                                one.ended, one.num_samples = False, 0
-                        return (None,)
-                elif sender.left or sender.lost:
-                    del self.senders[key]
-                    if not sender.left:
-                        raise PeerError(f"{sender.name} was cut off before it signalled: {sender.lost}")
-                    if sender.num_samples:
-                        raise PeerError(f"{sender.name} left after {sender.num_samples} samples, before it signalled")
-            if all(sender.ended for sender in self.senders.values()):
-                # No connected sender can end the epoch. Raise once for each lost one; its signal still counts.
-                for sender in self.senders.values():
-                    if sender.lost and not sender.left:
-                        sender.left = True
-                        raise PeerError(f"{sender.name} was cut off after it had signalled: {sender.lost}")
-            if time.monotonic() >= end:
-                silent = [sender.name for sender in self.senders.values() if not sender.ended]
-                raise TimeoutError(
-                    f"no sample came for {seconds:g} s; {self.num_ended} of {self.num_sender} senders have "
-                    f"signalled, and {' and '.join(silent) or 'no other'} is connected"
-                )
-            return None
-
-        while (found := self.changes.wait_for(look, end - time.monotonic())) is None:
-            pass
-        return found[0]
+                    sender.ended, sender.num_samples = False, 0
+            return True
 
     def close(self) -> None:
         with self.changes.lock:
@@ -167,6 +167,14 @@ class SampleInbox:
     @property
     def num_ended(self) -> int:
         return sum(sender.ended for sender in self.senders.values())
+
+
+def check_left_between_epochs(sender: Sender) -> None:
+    """Raise unless a sender that has gone announced it, and had sent no samples of this epoch."""
+    if not sender.left:
+        raise PeerError(f"{sender.name} was cut off before it signalled: {sender.lost}")
+    if sender.num_samples:
+        raise PeerError(f"{sender.name} left after {sender.num_samples} samples, before it signalled")
 
 
 class SamplerReceiver(Closeable):
