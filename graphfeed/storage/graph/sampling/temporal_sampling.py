@@ -1,6 +1,7 @@
 """Temporal sampling from graph arrays: derived arrays in the order of time, and the times of seeds."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 
@@ -72,51 +73,84 @@ def next_times(graph: GraphArrays, query: TemporalQuery) -> torch.Tensor | None:
     return inclusive  # type: ignore[no-any-return]
 
 
+class TimeSources(NamedTuple):
+    """The attributes that determine the order of edges by time."""
+
+    node: torch.Tensor | None
+    edge: torch.Tensor | None
+    mask: torch.Tensor | None
+    """Edges that the mask leaves out come last, because they never exist."""
+
+
 def order_for(graph: GraphArrays, request: SamplingRequest, *, windowed: bool, by_type: bool = False) -> ops.TimeOrder:
-    """Return the edges in the order of time, computed by the first call for each pair of attributes."""
-    # Times become int64. The order needs no memory if the edges are already in it, as in a graph built from an edge
-    # list sorted by time, and only the edges have times, in int64. Otherwise it needs 8 bytes per edge, and 8 more if
-    # the edges are not in order. Weights of edges that are not in order need 8 more; so do time windows if both nodes
-    # and edges have times or some have none, and inclusive queries with hop_time="edge".
-    query, probs_name = query_of(request), request.probs_name
+    """Return the edges in the order of time, computed by the first call for each pair of attributes.
+
+    Times become int64. The order needs no memory if the edges are already in it, as in a graph built from an edge list
+    sorted by time, and only the edges have times, in int64. Otherwise it needs 8 bytes per edge, and 8 more if the
+    edges are not in order. Weights of edges that are not in order need 8 more; so do time windows if both nodes and
+    edges have times or some have none, and inclusive queries with hop_time="edge".
+
+    Args:
+        windowed: Whether seeds have time windows.
+        by_type: Whether the edges of each type are sorted separately, for fan-outs per edge type.
+    """
+    query, mask = query_of(request), mask_of(graph, request)
     names = (query.node_timestamp_attr_name, query.edge_timestamp_attr_name)
-    node = None if names[0] is None else graph.node_attribute(names[0])
-    edge = None if names[1] is None else graph.edge_attribute(names[1])
-    mask, ranked = mask_of(graph, request), ops.TimeOrder()
-    # With fan-outs per edge type, the edges of each type are sorted separately.
+    sources = TimeSources(
+        None if names[0] is None else graph.node_attribute(names[0]),
+        None if names[1] is None else graph.edge_attribute(names[1]),
+        mask,
+    )
     which = f"by the times {names}{' within edge types' if by_type else ''}"
     if mask is not None:
-        which, probs_name = f"{which} of {probs_name}", None
-    given = (node, edge, mask)
-    if any(own is not None for own in given):
-        times, kept, links = graph.cached(
-            f"order {which}", given, lambda: time_order(graph, edge_times(graph, *given), by_type=by_type)
-        )
-        order = kept if links is None else ops.linked_order(links)
-        if links is not None and is_page_locked(links):  # for a GPU, which reads the order in CPU memory
-            (order,) = graph.cached(
-                f"order of links {which}", (*given, links), lambda: (ops.linked_order(links).contiguous(),)
-            )
-        ranked = ranked._replace(times=times, order=order, links=links)
-    sorted_by = ranked.order if ranked.links is None else ranked.links
-    if ranked.times is not None and windowed:
+        which = f"{which} of {request.probs_name}"
+    ranked = sort_by_time(graph, sources, which, by_type=by_type)
+    if windowed and ranked.times is not None:
         (earliest,) = graph.cached(
             f"earlier of both times {which}",
-            (*given, sorted_by),
-            lambda: (earlier_times(graph, node, edge, ranked.order),),
+            (*sources, links_or_order(ranked)),
+            lambda: (earlier_times(graph, sources.node, sources.edge, ranked.order),),
         )
         ranked = ranked._replace(earliest=earliest)
-    if probs_name is not None and ranked.order is None:
-        return ranked._replace(cumulative=graph.cumulative_weights(probs_name))
-    if probs_name is not None:
-        weights = graph.edge_attribute(probs_name)
-        (cumulative,) = graph.cached(
-            f"running sums of {probs_name} {which}",
-            (weights, *given, sorted_by),
-            lambda: (ops.cumulate_weights(kernel_columns(graph)[0], by_rank(graph, weights, ranked.order)),),
+    if request.probs_name is None or mask is not None:
+        return ranked
+    return ranked._replace(cumulative=running_weights(graph, request.probs_name, sources, which, ranked))
+
+
+def sort_by_time(graph: GraphArrays, sources: TimeSources, which: str, *, by_type: bool) -> ops.TimeOrder:
+    """Return the times in ascending order, and the order; nothing if no attribute is given."""
+    if all(own is None for own in sources):
+        return ops.TimeOrder()
+    times, order, links = graph.cached(
+        f"order {which}", (*sources,), lambda: time_order(graph, edge_times(graph, *sources), by_type=by_type)
+    )
+    if links is not None:
+        order = ops.linked_order(links)
+    if links is not None and is_page_locked(links):  # for a GPU, which reads the order in CPU memory
+        (order,) = graph.cached(
+            f"order of links {which}", (*sources, links), lambda: (ops.linked_order(links).contiguous(),)
         )
-        ranked = ranked._replace(cumulative=cumulative)
-    return ranked
+    return ops.TimeOrder(times, order, links)
+
+
+def running_weights(
+    graph: GraphArrays, probs_name: str, sources: TimeSources, which: str, ranked: ops.TimeOrder
+) -> torch.Tensor:
+    """Return the running sums of weights in the order of time."""
+    if ranked.order is None:
+        return graph.cumulative_weights(probs_name)
+    weights = graph.edge_attribute(probs_name)
+    (sums,) = graph.cached(
+        f"running sums of {probs_name} {which}",
+        (weights, *sources, links_or_order(ranked)),
+        lambda: (ops.cumulate_weights(kernel_columns(graph)[0], by_rank(graph, weights, ranked.order)),),
+    )
+    return sums  # type: ignore[no-any-return]
+
+
+def links_or_order(ranked: ops.TimeOrder) -> torch.Tensor | None:
+    """Return the array that an order was computed as; it changes if the order is computed again."""
+    return ranked.order if ranked.links is None else ranked.links
 
 
 def mask_of(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | None:
