@@ -94,47 +94,52 @@ RULES: dict[Any, Rule] = {
     Sequence: Rule(is_list, "a list", frozenset([list, tuple])),
     Iterable: Rule(lambda value: hasattr(value, "__iter__") and getattr(value, "ndim", 1) > 0, "a list"),
 }
+STRINGS = Rule(lambda value: is_list(value) and all(isinstance(part, str) for part in value), "a list of strings")
 ALIKE = {Path: PathLike, dict: Mapping, list: Sequence, torch.Size: Sequence, tuple: Sequence}
 
 
 @cache
 def rule_of(declared: Any) -> Rule | None:
     """Return the rule of a declared type, or None if it accepts any value or can't be checked."""
-    origin = get_origin(declared) or declared
+    origin, parts = get_origin(declared) or declared, get_args(declared)
     if origin is Annotated:
-        return rule_of(get_args(declared)[0])
+        return rule_of(parts[0])
     if origin is Literal:  # the value is checked elsewhere, with suggestions
-        kind = RULES[type(get_args(declared)[0])]
-        return kind._replace(words=" or ".join(map(repr, get_args(declared))))
+        return RULES[type(parts[0])]._replace(words=" or ".join(map(repr, parts)))
     if origin in (Union, UnionType):
-        kinds = get_args(declared)
-        rules = [rule_of(kind) for kind in kinds if kind is not str or torch.device not in kinds]
-        found = [rule for rule in rules if rule is not None]
-        if len(found) < len(rules):
-            return None
-        words = dict.fromkeys(rule.words for rule in found if rule.words)
-        if ARRAY_LIKE in words:  # which a list is
-            words.pop(RULES[Sequence].words, None)
-        plain = frozenset[type]().union(*(rule.plain for rule in found))
-        return Rule(lambda value: any(rule.takes(value) for rule in found), " or ".join(words), plain)
-    if origin is tuple and Ellipsis not in get_args(declared):
-        size = len(get_args(declared))
-        return Rule(lambda value: is_list(value) and len(value) == size, f"a tuple of {size}")
+        return union_rule(parts)
+    if origin is tuple and Ellipsis not in parts:
+        return Rule(lambda value: is_list(value) and len(value) == len(parts), f"a tuple of {len(parts)}")
     origin = ALIKE.get(origin, origin)
-    if origin is Sequence and get_args(declared)[:1] == (str,):
-        texts = RULES[str].takes
-        return Rule(lambda value: is_list(value) and all(map(texts, value)), "a list of strings")
+    if origin is Sequence and parts[:1] == (str,):
+        return STRINGS
     if origin in RULES:
         return RULES[origin]
     if not isinstance(origin, type) or origin in (Any, BinaryIO):
         return None
     if Protocol in origin.__bases__:
-        methods = [name for name in vars(origin) if not name.startswith("_")]
-        return Rule(
-            lambda value: all(hasattr(value, name) for name in methods),
-            f"an object with the methods of {origin.__name__}",
-        )
+        return protocol_rule(origin)
     return Rule(lambda value: isinstance(value, origin), with_article(origin), frozenset([origin]))
+
+
+def union_rule(kinds: tuple[Any, ...]) -> Rule | None:
+    """Return the rule of a union, or None if one of its types accepts any value."""
+    # A device may be given as a string, which the rule of devices checks.
+    rules = [rule_of(kind) for kind in kinds if kind is not str or torch.device not in kinds]
+    found = [rule for rule in rules if rule is not None]
+    if len(found) < len(rules):
+        return None
+    words = dict.fromkeys(rule.words for rule in found if rule.words)
+    if ARRAY_LIKE in words:  # which a list is
+        words.pop(RULES[Sequence].words, None)
+    plain = frozenset[type]().union(*(rule.plain for rule in found))
+    return Rule(lambda value: any(rule.takes(value) for rule in found), " or ".join(words), plain)
+
+
+def protocol_rule(protocol: type) -> Rule:
+    methods = [name for name in vars(protocol) if not name.startswith("_")]
+    words = f"an object with the methods of {protocol.__name__}"
+    return Rule(lambda value: all(hasattr(value, name) for name in methods), words)
 
 
 def check_declared(name: str, rule: Rule | None, value: Any) -> None:
