@@ -45,23 +45,10 @@ def new_folder(
     with process_lock(unfinished / LOCK):
         journal = None if resume is None else unfinished / resume
         try:
-            if journal is None or not journal.is_file() or (key is not None and journal.read_text() != key):
-                clear_folder(unfinished)
-            if journal is not None and key is not None:
-                journal.parent.mkdir(exist_ok=True)
-                write_text(journal, key)
+            start_or_resume(unfinished, journal, key)
             shutil.rmtree(outdated, ignore_errors=True)
             yield unfinished
-            # Sync the names inside first, then rename the folder.
-            for path in (unfinished, *unfinished.rglob("*")):
-                if path.is_dir():
-                    sync_folder(path)
-            if replace and folder.exists():
-                # The old folder is moved aside, because a folder that is not empty can't be replaced in one step.
-                folder.rename(outdated)
-            elif check_new_folder(folder).exists():
-                folder.rmdir()
-            unfinished.rename(folder)
+            put_in_place(unfinished, folder, outdated if replace else None)
         except BaseException as error:
             # With a key, values that are invalid now are also invalid in the next run.
             fits = key is None or not isinstance(error, ValueError)
@@ -79,6 +66,28 @@ def new_folder(
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
         sync_folder(folder.parent)
         shutil.rmtree(outdated, ignore_errors=True)
+
+
+def start_or_resume(unfinished: Path, journal: Path | None, key: str | None) -> None:
+    """Remove what is in the folder, unless its journal has the key."""
+    if journal is None or not journal.is_file() or (key is not None and journal.read_text() != key):
+        clear_folder(unfinished)
+    if journal is not None and key is not None:
+        journal.parent.mkdir(exist_ok=True)
+        write_text(journal, key)
+
+
+def put_in_place(unfinished: Path, folder: Path, outdated: Path | None) -> None:
+    """Sync the names in a finished folder and rename it; a folder in its place is moved to `outdated`, if given."""
+    for path in (unfinished, *unfinished.rglob("*")):
+        if path.is_dir():
+            sync_folder(path)
+    if outdated is not None and folder.exists():
+        # A folder that is not empty can't be replaced in one step.
+        folder.rename(outdated)
+    elif check_new_folder(folder).exists():
+        folder.rmdir()
+    unfinished.rename(folder)
 
 
 def check_new_folder(folder: Path) -> Path:
