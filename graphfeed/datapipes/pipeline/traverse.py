@@ -103,7 +103,14 @@ def check_source(stage: Any) -> None:
 
 
 def traverse(pipe: "Datapipe") -> "list[Datapipe]":
-    """Return every stage of a pipeline without duplicates, each after the stages that it reads from."""
+    """Return every stage of a pipeline without duplicates, each after the stages that it reads from.
+
+    Example:
+        >>> from graphfeed import ItemSampler, ItemSet
+        >>> pipe = ItemSampler(ItemSet(3, names="seeds"), batch_size=1).transform()
+        >>> [type(stage).__name__ for stage in traverse(pipe)]
+        ['ItemSampler', 'MiniBatchTransformer']
+    """
     if not isinstance(pipe, Rewritable):
         raise TypeError(f"pipe must be a pipeline of stages, but is {brief(pipe)}")
     found: dict[int, Datapipe] = {}
@@ -138,7 +145,13 @@ def seed_types_before(stage: Any) -> set[str] | None:
 
 
 def find(pipe: "Datapipe", kind: type) -> "list[Datapipe]":
-    """Return the stages that are instances of a class or a protocol, sources first."""
+    """Return the stages that are instances of a class or a protocol, sources first.
+
+    Example:
+        >>> from graphfeed import ItemSampler, ItemSet
+        >>> find(ItemSampler(ItemSet(3, names="seeds"), batch_size=1).transform(), ItemSampler)
+        [ItemSampler(item_set=ItemSet(3 items), batch_size=1)]
+    """
     stages = traverse(pipe)
     try:
         return [stage for stage in stages if is_a(stage, kind)]
@@ -165,6 +178,12 @@ def replace(pipe: "Datapipe", old: "Datapipe", new: "Datapipe") -> "Datapipe":
 
     Raises:
         ValueError: The stage is not in the pipeline.
+
+    Example:
+        >>> from graphfeed import ItemSampler, ItemSet
+        >>> sampler = ItemSampler(ItemSet(3, names="seeds"), batch_size=1)
+        >>> replace(sampler.transform(), sampler, sampler.changed(batch_size=2))
+        ItemSampler(item_set=ItemSet(3 items), batch_size=2) -> MiniBatchTransformer()
     """
     if not any(stage is old for stage in traverse(pipe)):
         raise ValueError(f"old: {type(old).__name__} is not a stage of this pipeline; find() returns those that are")

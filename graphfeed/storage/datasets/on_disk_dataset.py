@@ -99,6 +99,7 @@ class OnDiskDataset:
     edge ids as well.
 
     Args:
+        path: The folder.
         include_original_edge_id, force_preprocess, auto_cast_to_optimal_dtype: As for `preprocess_ondisk_dataset`.
 
     Raises:
@@ -106,8 +107,9 @@ class OnDiskDataset:
         ValueError: A key of `metadata.yaml` is invalid.
 
     Example:
-        >>> OnDiskDataset("datasets/cora")  # doctest: +SKIP
-        OnDiskDataset('datasets/cora')
+        >>> dataset = OnDiskDataset("datasets/cora").load()  # doctest: +SKIP
+        >>> graph, features, task = dataset.graph, dataset.feature, dataset.tasks[0]  # doctest: +SKIP
+        >>> items = task.train_set, task.validation_set, task.test_set  # doctest: +SKIP
     """
 
     @checked
@@ -320,7 +322,18 @@ def find_metadata(folder: Path) -> Path:
 @checked
 @dataclass(frozen=True)
 class Dataset:
-    """A graph, its features, and the items to train, validate and test on."""
+    """A graph, its features, and the items to train, validate and test on.
+
+    Attributes:
+        name: Name of the data set.
+        graph: The graph.
+        feature: The features of its nodes and edges.
+        train_set: Items to train on.
+        validation_set: Items to validate on.
+        test_set: Items to test on.
+        all_nodes_set: All nodes as seeds, for inference.
+        metadata: Properties of the task, such as the number of classes.
+    """
 
     name: str
     graph: FusedCSCSamplingGraph
@@ -329,9 +342,7 @@ class Dataset:
     validation_set: ItemSet | HeteroItemSet
     test_set: ItemSet | HeteroItemSet
     all_nodes_set: ItemSet | HeteroItemSet
-    """All nodes as seeds, for inference."""
     metadata: Mapping[str, Any]
-    """Properties of the task, such as the number of classes."""
 
     @property
     def dataset_name(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar, overload
 import torch
 
 from graphfeed.ops import is_gpu, on_gpu
-from graphfeed.ops.arguments import as_ids, as_tensor, check_ids, check_vector, checked
+from graphfeed.ops.arguments import as_ids, as_tensor, check_count, check_ids, check_vector, checked
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows import gather_unchecked
 from graphfeed.storage.features.check_rows import check_constant, check_feature_rows
@@ -304,6 +304,7 @@ def wrap_with_cached_feature(
     Raises:
         ValueError: There is no feature, rows have different sizes, or the number of bytes is negative.
     """
+    check_count("max_cache_size_in_bytes", max_cache_size_in_bytes, 0)
     if isinstance(fallback_features, Feature):
         alone = {None: fallback_features}
         return wrap_with_cached_feature(cached_feature_type, alone, max_cache_size_in_bytes, *args, **kwargs)[None]

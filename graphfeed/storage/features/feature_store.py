@@ -18,10 +18,15 @@ GivenKey: TypeAlias = tuple[str, str | tuple[str, str, str] | None, str]
 
 @checked
 class FeatureKey(NamedTuple):
-    """The key of a feature in a store."""
+    """The key of a feature in a store.
+
+    Attributes:
+        domain: "node", "edge" or "graph".
+        type: A node type, or an edge type "source:relation:destination"; None in graphs without types.
+        name: Name of the feature.
+    """
 
     domain: str
-    """"node", "edge" or "graph"."""
     type: str | None
     name: str
 
@@ -94,7 +99,11 @@ class FeatureStore:
 
 
 class BasicFeatureStore(FeatureStore):
-    """A feature store that is a dict. An edge type in a key may be a tuple, which is stored as a string.
+    """A feature store that is a dict.
+
+    Args:
+        features: Features by key, (domain, type, name), as in `FeatureKey`. An edge type may be a tuple, which is
+            stored as a string. A feature has a row for each node or edge of its type, by their ids.
 
     Example:
         >>> from graphfeed.storage.features.feature import TorchBasedFeature

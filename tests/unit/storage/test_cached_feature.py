@@ -157,7 +157,7 @@ def test_caches_that_can_not_be_made_and_rows_of_another_dtype_are_named() -> No
     check_refused([
         (lambda: bytes_to_number_of_items(-1, ROWS[0]), ValueError, "capacity_in_bytes must be 0 or more, but is -1"),
         (lambda: cached.update(ROWS[:1].double(), torch.tensor([1])), ValueError, r"but are torch.float64 of shape"),
-        (lambda: cpu_cached_feature(rows, -1), ValueError, "max_size_in_bytes must be 0 or more, but is -1"),
+        (lambda: cpu_cached_feature(rows, -1), ValueError, "max_cache_size_in_bytes must be 0 or more, but is -1"),
         (lambda: cpu_cached_feature(rows, 1000, "fifo"), ValueError, "policy must be one of"),
         (lambda: cpu_cached_feature(narrow, 100), ValueError, r"same number of bytes, but have \{'a': 16, 'b': 8\}"),
         (lambda: cpu_cached_feature({}, 100), ValueError, r"must have rows of the same number of bytes, but have \{\}"),
