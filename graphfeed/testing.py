@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ PLAIN = (str, bytes, int, float, bool, type(None), torch.dtype, torch.device, Ke
 MOST_BYTES = 1 << 16
 """Maximum size of a pickled pipeline, because each worker process receives it."""
 SEED = 11
+CHECKSUM = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")
 Text: TypeAlias = dict[str, str]
 """The parts of a mini-batch: from path to description."""
 
@@ -160,9 +162,15 @@ def texts(minibatches: Iterable[Any]) -> list[Text]:
 def compare(how: str, expected: list[Text], found: list[Text]) -> None:
     for index, (one, other) in enumerate(zip(expected, found, strict=False)):
         for path in [*one, *other]:
-            differs = f"mini-batch {index} differs when {how}: {path} is {other.get(path)}, not {one.get(path)}"
+            values = f"{shorten_checksum(other.get(path))}, not {shorten_checksum(one.get(path))}"
+            differs = f"mini-batch {index} differs when {how}: {path} is {values}"
             assert one.get(path) == other.get(path), differs
     assert len(found) == len(expected), f"there are {len(found)} mini-batches when {how}, not {len(expected)}"
+
+
+def shorten_checksum(text: str | None) -> str:
+    """Return a description of a value, or "missing", with the first digits of its checksum."""
+    return "missing" if text is None else CHECKSUM.sub(r"with checksum \1", text)
 
 
 def pack_batch(pipe: Datapipe[Any]) -> bytes:

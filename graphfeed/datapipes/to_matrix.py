@@ -117,7 +117,7 @@ class ToMatrix(Transform, name="to_matrix", keeps_size=True, seeded=False):
         of_edges = minibatch.edge_features or [{}] * len(hops)
         of_nodes: dict[str, torch.Tensor] = minibatch.node_features or {}
         seeds: Any = with_nodes(minibatch)[1]
-        columns = HopColumns(seeds.ids, seeds.times, 0, torch.arange(len(seeds.ids), device=seeds.ids.device))
+        columns = MatrixColumns(seeds.ids, seeds.times, 0, torch.arange(len(seeds.ids), device=seeds.ids.device))
         result.matrices = []
         for hop, features, width in zip(reversed(hops), reversed(of_edges), self.__dict__["widths"], strict=True):
             matrix, columns = self.arrange_hop(hop, of_nodes, features, width, columns)
@@ -133,8 +133,8 @@ class ToMatrix(Transform, name="to_matrix", keeps_size=True, seeded=False):
         of_nodes: dict[str, torch.Tensor],
         of_edges: dict[str, torch.Tensor],
         width: int,
-        columns: "HopColumns",
-    ) -> tuple[NeighborMatrix, "HopColumns"]:
+        columns: "MatrixColumns",
+    ) -> tuple[NeighborMatrix, "MatrixColumns"]:
         """Return the matrix of a hop, and the columns of the next one."""
         ids, rows, first = columns.ids, columns.rows, columns.first
         starts, known = hop.sampled_csc.indptr[first:].long(), len(hop.original_column_node_ids)
@@ -160,10 +160,10 @@ class ToMatrix(Transform, name="to_matrix", keeps_size=True, seeded=False):
             edge_features={name: arrange(own[edges], 0) for name, own in of_edges.items()},
         )
         rows = places if order is None else torch.empty_like(places).scatter_(0, order, places)
-        return matrix, HopColumns(matrix.ids.flatten(), matrix.times.flatten(), first, rows)
+        return matrix, MatrixColumns(matrix.ids.flatten(), matrix.times.flatten(), first, rows)
 
 
-class HopColumns(NamedTuple):
+class MatrixColumns(NamedTuple):
     """The seeds of a hop: the columns from `first` on. Those before it repeat earlier hops."""
 
     ids: torch.Tensor

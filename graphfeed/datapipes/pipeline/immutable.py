@@ -5,6 +5,8 @@ from dataclasses import FrozenInstanceError, dataclass
 from functools import wraps
 from typing import Any
 
+from graphfeed.ops.arguments import kind_of
+
 OPEN = "_is_being_made"
 RESERVED = {
     *("changed", "ends_chain", "ignored", "inputs", "number", "position", "random_stream", "rewrite"),
@@ -18,24 +20,23 @@ class Immutable:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if OPEN not in self.__dict__:
-            raise FrozenInstanceError(refusal(self, f"set {name!r}"))
+            raise FrozenInstanceError(refusal(self, f"set {name!r}", f"make a copy with changed({name}=...)"))
         if name in self.__dict__[OPEN]:
             raise AttributeError(reserved(type(self), [name]))
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
         if OPEN not in self.__dict__:
-            raise FrozenInstanceError(refusal(self, f"delete {name!r}"))
+            raise FrozenInstanceError(refusal(self, f"delete {name!r}", "create another stage"))
         object.__delattr__(self, name)
 
 
-def refusal(stage: Any, action: str) -> str:
-    name = type(stage).__name__
+def refusal(stage: Any, action: str, remedy: str) -> str:
     return (
-        f"can't {action} of a {name}: stages can't change after __init__, because copies of them run, in other threads "
-        "and processes too. Set values of a mini-batch on the mini-batch; count in the loop over the loader, or with "
-        "DataLoader(observer=...); use functools.cached_property for values that each worker computes once; to use "
-        f"another value, create another {name}"
+        f"can't {action} of {kind_of(stage)}: stages can't change after __init__, because copies of them run, in other "
+        "threads and processes too. Set values of a mini-batch on the mini-batch; count in the loop over the loader, "
+        "or with DataLoader(observer=...); use functools.cached_property for values that each worker computes once; to "
+        f"use another value, {remedy}"
     )
 
 

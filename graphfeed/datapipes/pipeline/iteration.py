@@ -40,7 +40,7 @@ def wrap_iter(run: "Callable[[Any], Iterator[Any]]") -> "Callable[[Any], Iterato
 
 def key_source(source: Any, seed: int, epoch: int, start: int) -> "Datapipe":
     # The epoch was chosen explicitly, so repeating it needs no warning.
-    keyed: Datapipe = source.keyed(seed, epoch, start).changed(epoch_was_chosen=True)
+    keyed: Datapipe = source.keyed(seed, epoch, start).changed(_epoch_was_chosen=True)
     return keyed
 
 
@@ -53,7 +53,7 @@ def warn_of_repeats(pipe: "Datapipe", caller: FrameType) -> None:
         return
     stages = traverse(pipe)
     draws = any(stage.traits.draws or getattr(stage, "shuffle", False) for stage in stages)
-    chosen = any(getattr(stage, "epoch_was_chosen", False) for stage in stages)
+    chosen = any(stage._epoch_was_chosen for stage in stages)
     if draws and not chosen and (worker is None or worker.id == 0):
         warnings.warn(
             "torch's DataLoader repeats epoch 0 of this pipeline in each of its epochs: the same shuffling and the "

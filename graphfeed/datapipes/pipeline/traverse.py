@@ -6,7 +6,8 @@ from operator import is_not
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from graphfeed.ops.arguments import brief
+from graphfeed.datapipes.pipeline.traits import OF_ONE_STAGE
+from graphfeed.ops.arguments import brief, nearest
 from graphfeed.storage import HeteroItemSet, SamplingGraph
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ class Rewritable:
 
     _apart_from_inputs: ClassVar[tuple[str, ...]] = ()
     """Names of cached values that don't depend on the inputs, so that copies with other inputs keep them."""
+    _epoch_was_chosen: ClassVar[bool] = False
+    """Whether `with_seed` has set the epoch of this source."""
 
     @property
     def inputs(self) -> "tuple[Datapipe, ...]":
@@ -34,9 +37,16 @@ class Rewritable:
         return tuple(found)
 
     def changed(self, **fields: Any) -> Self:
-        """Return a copy with other values in some fields."""
+        """Return a copy with other values in some fields, or in an attribute of one stage, such as `runs_in`.
+
+        Raises:
+            TypeError: The stage has no such field.
+        """
         clone = object.__new__(type(self))
         kind: type = type(self)
+        for name in fields:
+            if name not in self.__dict__ and name not in OF_ONE_STAGE and not hasattr(kind, name):
+                raise TypeError(f"{kind.__name__} has no field {name!r}{nearest(name, self.__dict__)}")
         own, cached = clone.__dict__, cached_names(kind)
         for name, value in vars(self).items():
             # Cached values, computed from the old fields, are left out.

@@ -344,6 +344,11 @@ class Dataset:
     all_nodes_set: ItemSet | HeteroItemSet
     metadata: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        sets = ("train_set", "validation_set", "test_set", "all_nodes_set")
+        shown = {**vars(self), **{name: members_of(getattr(self, name)) for name in sets}}
+        return shapes_repr(type(self).__name__, {**shown, "metadata": sorted(self.metadata)})
+
     @property
     def dataset_name(self) -> str:
         """The name; an `OnDiskDataset` has this property too."""

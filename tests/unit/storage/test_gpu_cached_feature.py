@@ -193,5 +193,6 @@ def test_without_a_device_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: GPUFeatureCache((1, 1), torch.float32), RuntimeError, "a cache on cuda needs a CUDA device"),
         (lambda: gpu_cached_feature(narrow, 100), ValueError,
          r"of the same number of bytes, but have \{'a': 16, 'b': 8"),
-        (lambda: gpu_cached_feature(rows, -1, "cpu"), ValueError, "max_cache_size_in_bytes must be 0 or more, but is -1"),
+        (lambda: gpu_cached_feature(rows, -1, "cpu"), ValueError,
+         "max_cache_size_in_bytes must be 0 or more, but is -1"),
     ])  # fmt: skip

@@ -99,3 +99,9 @@ def test_it_is_a_task_with_metadata_and_the_licence_lies_beside_the_data(dataset
     assert (task.train_set, task.validation_set, task.test_set, task.metadata) == parts
     text = (FOLDER / "WORDNET-LICENSE.txt").read_text()
     assert "WordNet 3.0 Copyright 2006 by Princeton University." in text
+
+
+def test_a_data_set_is_printed_with_its_shapes(dataset: Dataset) -> None:
+    text = repr(dataset)
+    assert "  train_set={'synset': {'seeds': int64[70595], 'labels': int64[70595]}},\n" in text
+    assert len(text) < 600
