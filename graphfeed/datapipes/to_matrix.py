@@ -164,13 +164,14 @@ class ToMatrix(Transform, name="to_matrix", keeps_size=True, seeded=False):
 
 
 class MatrixColumns(NamedTuple):
-    """The seeds of a hop: the columns from `first` on. Those before it repeat earlier hops."""
+    """The seeds of a hop: the columns without the first ones, which repeat earlier hops."""
 
     ids: torch.Tensor
     """Id of each row of the matrix of the hop; -1 where padded."""
     times: torch.Tensor
     """Time of each row of the matrix."""
     first: int
+    """Position of the first of these columns in the hop."""
     rows: torch.Tensor
     """The row of the matrix that each column belongs to."""
 

@@ -122,7 +122,7 @@ class SampleInbox:
         )
 
     def next_message(self) -> tuple[str, SampleMessage] | None:
-        """Take a sample or a signal of this epoch, if there is one. Called with the lock held."""
+        """Remove and return a sample or a signal of this epoch, if there is one. Called with the lock held."""
         if self.closed:
             raise RuntimeError("the receiver is closed; create a new one")
         # A copy, because senders are reordered below.

@@ -148,7 +148,7 @@ class PushState:
         self.add(np.repeat(seed_parts, counts) + sources[places], np.repeat(shares, counts))
 
     def shares_of(self, residuals: Ints, counts: Ints) -> Ints:
-        """Return the mass that each in-neighbour of a node gets: of what is left after the share that stays."""
+        """Return the mass that each in-neighbour of a node gets, after a share has stayed at the node."""
         amounts = residuals.astype(np.uint64)
         stays = np.maximum(amounts * np.uint64(self.alpha) >> np.uint64(31), np.uint64(1))
         shares: Ints = (amounts - stays).astype(np.int64) // np.maximum(counts, 1) * (counts > 0)
