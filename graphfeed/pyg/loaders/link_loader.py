@@ -60,14 +60,10 @@ class LinkLoader(PyGLoader):
         check_sampler(link_sampler, of_edges=True)
         more = ExtraOptions.split_from(kwargs, link_sampler, "time_window", "exclude_seed_edges", "as_edge_index")
         options = read_options(type(self).__name__, data, custom_cls, kwargs)
-        name, neg_sampling = (
-            ("neg_sampling_ratio", ("binary", neg_sampling_ratio))
-            if neg_sampling_ratio
-            else ("neg_sampling", neg_sampling)
-        )
         try:
-            negatives = NegativeSampling.cast(neg_sampling)
+            negatives = NegativeSampling.cast(("binary", neg_sampling_ratio) if neg_sampling_ratio else neg_sampling)
         except (TypeError, ValueError) as error:
+            name = "neg_sampling_ratio" if neg_sampling_ratio else "neg_sampling"
             raise type(error)(f"{name}: {error}") from error
         given = InputEdges(edge_label_index, edge_label, edge_label_time, input_id, more.time_window)
         edges = read_input_edges(data, given, negatives)
@@ -82,7 +78,7 @@ class LinkLoader(PyGLoader):
             pipe = SampleWith(pipe, link_sampler, edges.input_type, of_edges=True, negatives=negatives)
         else:
             pipe = neighborhoods.append_links_to(pipe, negatives, edges.edge_types)
-        time_name = None if neighborhoods is None else neighborhoods.edge_time
+        time_name = getattr(neighborhoods, "edge_time", None)
         excluded = read_exclusions(more.exclude_seed_edges, data, edges.edge_types, time_name)
         if excluded:
             pipe = exclude_after(pipe, excluded)

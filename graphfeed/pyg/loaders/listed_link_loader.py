@@ -129,13 +129,8 @@ class ListedLinkLoader(PyGLoader):
         ends = (sampler.append_to(EndsOfPairs(pairs, edge_type, role), src_time is not None) for role in range(3))
         pipes = tuple(self._fill(pipe, features) for pipe in ends)
         super().__init__(ZipBatches(pipes), options)
-        self.src_nodes, self.dst_nodes, self.num_dst_nodes, self.src_time = (
-            src_nodes,
-            dst_nodes,
-            num_dst_nodes,
-            src_time,
-        )
-        self.share_same_time = share_same_time
+        self.src_nodes, self.dst_nodes, self.num_dst_nodes = src_nodes, dst_nodes, num_dst_nodes
+        self.src_time, self.share_same_time = src_time, share_same_time
 
     def __call__(self, index: Any) -> tuple[Any, ...]:
         """Return the triple of the sources at the given positions. It belongs to no epoch; its draws are random."""

@@ -60,10 +60,10 @@ class NodeLoader(PyGLoader):
             seeds = seeds._replace(node_times=node_sampler.node_times, time_attr=node_sampler.time_attr)
         nodes = read_input_nodes(data, seeds)
         pipe = options.source(nodes.items)
-        if not is_own:
-            pipe = SampleWith(pipe, node_sampler, nodes.input_type, input_time is not None)
-        else:
+        if is_own:
             pipe = node_sampler.append_to(pipe, input_time is not None)
+        else:
+            pipe = SampleWith(pipe, node_sampler, nodes.input_type, input_time is not None)
         self.node_sampler, self.transform = node_sampler, transform
         self.input_nodes, self.input_time, self.input_id = input_nodes, input_time, input_id
         self.transform_sampler_output, self.filter_per_worker = transform_sampler_output, filter_per_worker

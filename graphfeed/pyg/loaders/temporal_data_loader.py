@@ -14,11 +14,10 @@ from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 from graphfeed.storage import ItemSet
 
 
-def gather_events(rows: Any, names: Any) -> MiniBatch:
+def gather_events(rows: Any, names: Any) -> Any:
     minibatch: Any = MiniBatch()
     minibatch.events = dict(zip(names, rows, strict=True))
-    found: MiniBatch = minibatch
-    return found
+    return minibatch
 
 
 class ToTemporalData(Transform, draws=True, keeps_size=True, seeded=False):

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import torch
-
 from graphfeed.datapipes import Datapipe, FeatureFetcher, MiniBatch, Transform, length, traverse
 from graphfeed.ops.arguments import brief, checked
 from graphfeed.pyg.loaders.pyg_loader import PLACEMENTS, InitWorker, PyGLoader, TorchOptions
@@ -87,10 +85,7 @@ class ZipLoader(PyGLoader):
 
     def __call__(self, index: Any) -> tuple[Any, ...]:
         """Return the mini-batches of the seeds at the given positions. They belong to no epoch; draws are random."""
-        positions = (
-            index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64, device="cpu")
-        )
-        return tuple(loader(positions) for loader in self.loaders)
+        return tuple(loader(index) for loader in self.loaders)
 
 
 def with_source(pipe: Datapipe, source: Datapipe) -> Datapipe:
