@@ -62,6 +62,8 @@ class PartitionedTrainableFeature(TrainableFeature):
         PartitionedTrainableFeature(float32[4, 2], part 0 of 1, sgd, lr=0.5, 1 steps)
     """
 
+    _ids: torch.Tensor
+
     @checked
     def __init__(
         self,
@@ -137,11 +139,12 @@ class PartitionedTrainableFeature(TrainableFeature):
         Raises:
             RuntimeError: Another rank failed. The table is unchanged.
         """
-        options, parts = self._together("load()", lambda: self._open_checkpoint(folder))
+        parts, options = self._together("load()", lambda: self._open_checkpoint(folder))
         with ExitStack() as stack:
             tables = self._together("load()", lambda: self._copy_apart(parts, stack))
             # All ranks have their rows, so every one of them replaces its table, before others read it.
-            return self._together("load()", lambda: self._replace_all([tables], options))
+            state: dict[str, Any] | None = self._together("load()", lambda: self._replace_all([tables], options))
+        return state
 
     def _copy_apart(self, parts: list[Tables], stack: ExitStack) -> Tables:
         """Return the own rows of a checkpoint as new tables, in memory or in files until the stack is closed."""

@@ -78,6 +78,7 @@ def decode_rows(
     place = codes if index is None else index
     module = kernels("rows.decode", place, codes=codes, **factors)
     codes, index = codes.resolve_neg().contiguous(), None if index is None else index.contiguous()
+    given: list[Any]
     if bits == 16:
         kernel, given = module.decode_halves, [columns, codes.dtype == torch.bfloat16]
     elif has_own:

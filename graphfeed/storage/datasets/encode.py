@@ -20,6 +20,7 @@ from graphfeed.storage.datasets.on_disk_dataset import open_in_files
 from graphfeed.storage.datasets.preprocess import LOCK
 from graphfeed.storage.features.encode import encode
 from graphfeed.storage.features.encoded_feature import EncodedFeature
+from graphfeed.storage.features.torch_based_feature_store import ENCODING_FILES
 from graphfeed.storage.memory import map_new_npy
 
 BITS: dict[str, int | torch.dtype] = {"4": 4, "8": 8, "float16": torch.float16}
@@ -45,33 +46,37 @@ def encode_dataset(
         if not wanted:
             names = [str(entry["name"]) for entry in entries]
             raise ValueError(f"{path} has no feature {feature!r}{nearest(feature, names) or f'; it has {names}'}")
-        encoded = []
-        for number in wanted:
-            entry = entries[number]
-            if "encoding" in entry:
-                raise ValueError(f"feature {feature!r} in {path} is encoded already; preprocess the dataset again")
-            rows = dataset.feature[entry["domain"], entry.get("type"), feature]
-            stem = f"{entry['domain']}_{number}_{bits if isinstance(bits, int) else 16}_bits"
-            codes = path.parent / f"{stem}_codes.npy"
-            try:
+        encoded, new = [], list[Path]()
+        try:
+            for number in wanted:
+                entry = entries[number]
+                if "encoding" in entry:
+                    raise ValueError(f"feature {feature!r} in {path} is encoded already; preprocess the dataset again")
+                rows = dataset.feature[entry["domain"], entry.get("type"), feature]
+                stem = f"{entry['domain']}_{number}_{bits if isinstance(bits, int) else 16}_bits"
+                files = {name: path.parent / f"{stem}_{name}.npy" for name in ("codes", *ENCODING_FILES)}
+                new += files.values()
+                codes = files.pop("codes")
                 encoded.append(encode(rows, bits, per, new=partial(new_array, codes)))
                 sync_file(codes)
-                files = {}
-                for name, array in encoded[-1].arrays().items():
-                    files[name] = path.parent / f"{stem}_{name}.npy"
+                arrays = encoded[-1].arrays()
+                for name, array in arrays.items():
                     write_array(files[name], array.numpy(), np.dtype(np.float32))
-            except BaseException:
-                codes.unlink(missing_ok=True)
-                raise
-            replaced = str(entry["path"]).removeprefix(f"{PROCESSED}/")
-            entry |= {"format": "numpy", "path": codes.relative_to(root).as_posix()}
-            named = {name: file.relative_to(root).as_posix() for name, file in files.items()}
-            entry["encoding"] = {**encoded[-1].coding(), **named}
-            if "checksums" in data:
-                data["checksums"].pop(replaced, None)
-                data["checksums"] |= {file.name: checksum(file) for file in (codes, *files.values())}
+                replaced = str(entry["path"]).removeprefix(f"{PROCESSED}/")
+                entry |= {"format": "numpy", "path": codes.relative_to(root).as_posix()}
+                named = {name: files[name].relative_to(root).as_posix() for name in arrays}
+                entry["encoding"] = {**encoded[-1].coding(), **named}
+                if "checksums" in data:
+                    data["checksums"].pop(replaced, None)
+                    data["checksums"] |= {
+                        file.name: checksum(file) for file in (codes, *(files[name] for name in arrays))
+                    }
+            write_text(path.with_name(f".{FILE_NAME}"), yaml.safe_dump(data, sort_keys=False))
+        except BaseException:
+            for file in new:
+                file.unlink(missing_ok=True)
+            raise
         # Last, in one step: until then, the dataset has its old rows.
-        write_text(path.with_name(f".{FILE_NAME}"), yaml.safe_dump(data, sort_keys=False))
         path.with_name(f".{FILE_NAME}").replace(path)
         sync_folder(path.parent)
     return encoded

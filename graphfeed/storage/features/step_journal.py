@@ -4,12 +4,13 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import torch
 
 from graphfeed.ops.arguments import check_ids
 from graphfeed.ops.rows import gather_rows
+from graphfeed.storage.memory.new_file import explained
 
 HEAD_BYTES = 512
 """Size of the JSON text at the beginning, which one write replaces. The ids, rows and states to restore follow."""
@@ -35,12 +36,14 @@ class StepJournal:
         `options` returns the options of the table; the journal has those before the change until it is complete.
         """
         mode = "r+b" if self._path.exists() else "x+b"
-        with self._path.open(mode) as file:
+        count = ALL if offsets is None else offsets.numel()
+        row_bytes = 8 + sum(table.shape[1] * table.itemsize for table in self._tables.values())
+        with explained(self._path, HEAD_BYTES + max(count, 0) * row_bytes), self._path.open(mode) as file:
             if offsets is not None:
                 file.seek(HEAD_BYTES)
                 for values in (offsets.long(), *(gather_rows(table, offsets) for table in self._tables.values())):
                     write_all(file, values)
-            write_head(file, ALL if offsets is None else offsets.numel(), options())
+            write_head(file, count, options())
             try:
                 yield
             except BaseException:
@@ -73,13 +76,13 @@ class StepJournal:
         return options
 
 
-def write_head(file: BinaryIO, to_restore: int, options: dict[str, Any]) -> None:
+def write_head(file: IO[Any], to_restore: int, options: dict[str, Any]) -> None:
     file.seek(0)  # and write what is in the buffer
     file.write(json.dumps({"to_restore": to_restore, **options}).encode().ljust(HEAD_BYTES))
     file.flush()
 
 
-def write_all(file: BinaryIO, values: torch.Tensor) -> None:
+def write_all(file: IO[Any], values: torch.Tensor) -> None:
     file.write(bytes_of(values))
 
 

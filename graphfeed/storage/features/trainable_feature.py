@@ -5,7 +5,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self
-from weakref import WeakValueDictionary
 
 import torch
 from torch import distributed
@@ -18,8 +17,6 @@ from graphfeed.ops.arguments import (
     check_count,
     check_ids,
     check_seed,
-    check_tensors,
-    check_vector,
     checked,
 )
 from graphfeed.ops.memory import read_at_random
@@ -33,6 +30,7 @@ from graphfeed.storage.features.trained_files import (
     Tables,
     begin_checkpoint,
     check_parts,
+    claim_folder,
     draw_table,
     end_checkpoint,
     files_of,
@@ -47,8 +45,6 @@ from graphfeed.storage.features.trained_files import (
 OPTIMIZERS = {"adagrad": 1e-10, "adam": 1e-8, "sgd": 0.0}
 """Default of epsilon for each optimizer."""
 MOST_STALENESS = 1 << 10
-SAVED: "WeakValueDictionary[Path, TrainableFeature]" = WeakValueDictionary()
-"""The table whose checkpoint this process has written to each folder of a part."""
 
 
 class TrainableFeature(Feature):
@@ -68,7 +64,7 @@ class TrainableFeature(Feature):
         dim: Numbers per row.
         optimizer: "adagrad", "adam" or "sgd". Adam has a number of steps for each row, and decays only the moments of
             rows that are updated.
-        lr: Learning rate. You may set the attribute `lr` between steps.
+        lr: Learning rate.
         dtype: torch.float32 or torch.float64.
         rowwise: Whether Adagrad keeps one sum for each row, of the mean of its squared gradients, instead of one for
             each number, which takes as much memory as the rows.
@@ -109,6 +105,8 @@ class TrainableFeature(Feature):
     _ids: torch.Tensor | None = None
     """Ids of the rows that are here; None: all."""
     _part, _num_parts = 0, 1
+    _rule: StepRule
+    _state: torch.Tensor
     _journal: StepJournal | None = None
 
     @checked
@@ -169,9 +167,18 @@ class TrainableFeature(Feature):
                 file.unlink(missing_ok=True)
             raise
 
+    @property
+    def lr(self) -> float:
+        """The learning rate, which you may set between steps; a number below 0 or NaN raises a ValueError."""
+        return self._rule.lr
+
+    @lr.setter
+    def lr(self, lr: float) -> None:
+        self._rule = self._rule._replace(lr=lr).checked()
+
     def set_rule(self, rule: StepRule) -> None:
         """Use another optimizer, whose state is that before its first step."""
-        self._rule, self.lr = rule, rule.lr
+        self._rule = rule
         count, dim = self._rows.shape
         self._state = new_table((count, rule.width(dim)), self._rows.dtype, self._files and self._files.state)
 
@@ -219,7 +226,7 @@ class TrainableFeature(Feature):
 
     def _update_rows(self, offsets: torch.Tensor, gradients: torch.Tensor) -> None:
         with uninterrupted(), self._change(offsets), self.earlier.change(self._rows, offsets):
-            train_rows(self._rows, self._state, offsets, gradients, self._rule._replace(lr=self.lr))
+            train_rows(self._rows, self._state, offsets, gradients, self._rule)
             self.num_steps += 1
 
     def zero_grad(self) -> None:
@@ -241,7 +248,7 @@ class TrainableFeature(Feature):
         return {**self._options(), **self._tables(), **self.earlier.tables(self._rows)}
 
     def _options(self) -> dict[str, Any]:
-        return {"num_steps": self.num_steps, **self._rule._replace(lr=self.lr).checked()._asdict()}
+        return {"num_steps": self.num_steps, **self._rule._asdict()}
 
     @checked
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -253,7 +260,6 @@ class TrainableFeature(Feature):
         names = *self._tables(), *(() if state_dict.keys().isdisjoint(EARLIER) else EARLIER)
         rule_of(state_dict, self._rule.name, *names)
         part = {name: state_dict[name] for name in names}
-        check_tensors(**part)
         check_parts([part], len(self._rows), self._tables())
         self._replace_all([part], state_dict)
 
@@ -268,7 +274,7 @@ class TrainableFeature(Feature):
         self.fetched.clear()
         self.earlier.load(tables)
         self._rule = rule_of(options, self._rule.name)
-        self.lr, self.num_steps = self._rule.lr, options["num_steps"]
+        self.num_steps = options["num_steps"]
 
     @checked
     def save(self, folder: str | Path, loader_state: dict[str, Any] | None = None) -> None:
@@ -287,11 +293,8 @@ class TrainableFeature(Feature):
 
         def begin() -> tuple[int, bytes]:
             self.state_dict()  # raises if a step didn't follow
-            if SAVED.get(own := place / f"part_{self._part}", self) is not self:
-                raise ValueError(f"{place} has the checkpoint of another table; give each table a separate folder")
-            begun = begin_checkpoint(place, self._num_parts, tables, {**self._options(), "loader": loader_state})
-            SAVED[own] = self
-            return begun
+            claim_folder(place, self._part, self)
+            return begin_checkpoint(place, self._num_parts, tables, {**self._options(), "loader": loader_state})
 
         number, text = self._together("save()", begin)
         self._together("save()", lambda: write_part(place, self._part, number, tables))
@@ -312,15 +315,14 @@ class TrainableFeature(Feature):
             FileNotFoundError: The folder has no complete checkpoint, or lacks a file.
             ValueError: A file is damaged, or as for `load_state_dict`. The table is unchanged.
         """
-        options, parts = self._open_checkpoint(folder)
-        return self._replace_all(parts, options)
+        return self._replace_all(*self._open_checkpoint(folder))
 
-    def _open_checkpoint(self, folder: str | Path) -> tuple[dict[str, Any], list[Tables]]:
-        """Return the options and the parts of a checkpoint, which must be of such a table."""
+    def _open_checkpoint(self, folder: str | Path) -> tuple[list[Tables], dict[str, Any]]:
+        """Return the parts and the options of a checkpoint, which must be of such a table."""
         options, parts = read_checkpoint(Path(folder))
         rule_of(options, self._rule.name)
         check_parts(parts, self.count(), self._tables())
-        return options, parts
+        return parts, options
 
     def _copy_parts(self, parts: list[Tables], tables: Tables) -> None:
         """Copy the own rows of the parts of a checkpoint to tables."""
@@ -341,9 +343,7 @@ class TrainableFeature(Feature):
         """Return the rows at `ids` without gradients; all rows if None, which are not copied."""
         if ids is None:
             return self._rows
-        ids = as_ids("ids", ids)
-        check_vector("ids", ids)
-        return gather_rows(self._rows, ids.cpu())
+        return gather_rows(self._rows, as_ids("ids", ids).cpu())
 
     def read_ahead(self, ids: torch.Tensor) -> None:
         """Read the pages of rows in a file, and of their state, so that the next fetch and step find them in memory."""

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import brief, check_ids
+from graphfeed.ops.arguments import brief, check_ids, check_tensors
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import current_limits
 from graphfeed.ops.rows import StepRule, draw_rows, gather_by_page
@@ -24,6 +25,8 @@ MANIFEST = "manifest.json"
 VERSION = 1
 Tables = dict[str, torch.Tensor]
 """The "rows" and the "state" of a part; its "ids", too, if there are other parts."""
+SAVED: "WeakValueDictionary[Path, Any]" = WeakValueDictionary()
+"""The table whose checkpoint this process has written to each folder of a part."""
 EARLIER = ("earlier", "earlier_rows")
 """Tables with what the last steps overwrote, if there is a staleness."""
 
@@ -103,6 +106,12 @@ def read_pages(table: torch.Tensor, rows: torch.Tensor) -> None:
         of_row = torch.tensor([*range(0, width, mmap.PAGESIZE // table.itemsize), width - 1], device="cpu")
         words = table.view(-1).view(torch.int32 if table.itemsize == 4 else torch.int64)
         gather_by_page(words, (rows.long()[:, None] * width + of_row).view(-1))
+
+
+def claim_folder(folder: Path, part: int, table: Any) -> None:
+    """Raise a ValueError if another table of this program was saved to the folder of a part."""
+    if SAVED.setdefault(folder / f"part_{part}", table) is not table:
+        raise ValueError(f"{folder} has the checkpoint of another table; give each table a separate folder")
 
 
 def begin_checkpoint(folder: Path, parts: int, tables: Tables, options: dict[str, Any]) -> tuple[int, bytes]:
@@ -200,6 +209,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def check_parts(parts: Sequence[Tables], count: int, like: Tables) -> None:
     """Raise a ValueError unless the parts have a row for each of `count` ids, of the dtype and size of other tables."""
+    for part in parts:
+        check_tensors(**part)
     for name, table in like.items():
         total = sum(len(part[name]) for part in parts)
         kinds = {dtype_and_shape(part[name].dtype, torch.Size([total, *part[name].shape[1:]])) for part in parts}

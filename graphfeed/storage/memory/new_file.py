@@ -7,6 +7,7 @@ write changes the modification time; `mv`, `cp -p`, rsync and tar keep it, and a
 import errno
 import glob
 import io
+import math
 import os
 import secrets
 import shutil
@@ -72,7 +73,7 @@ def new_file(
         give_name: Called with the temporary and the final path at the end.
     """
     remove_left(path, hidden)
-    try:
+    with explained(path, needed):
         file, part = open_unfinished(path, mode, hidden)
         try:
             with file:
@@ -85,11 +86,18 @@ def new_file(
             give_name(part, path)
         finally:
             part.unlink(missing_ok=True)
+
+
+@contextmanager
+def explained(path: Path, needed: int) -> Iterator[None]:
+    """Add the path, the needed and the free space to an OSError of writing a file, such as that of a full disk."""
+    try:
+        yield
     except OSError as error:
         if type(error) is not OSError or error.filename is not None:  # a subclass, or an error that names a path
             raise
         free = shutil.disk_usage(path.parent).free
-        text = f"{error.strerror or error}; it takes up to {needed} bytes, and {free} are free; no partial file remains"
+        text = f"{error.strerror or error}; it takes up to {needed} bytes, and {free} are free"
         raise OSError(error.errno, text, str(path)) from error
 
 
@@ -104,11 +112,12 @@ def write_tensors(path: Path, value: Any) -> None:
 
 def map_new_npy(path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> "np.memmap[Any, Any]":
     """Map a new `.npy` file of zeros for writing. Its space is reserved, where the system can do so."""
-    mapped = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
-    if hasattr(os, "posix_fallocate"):
-        with path.open("r+b") as file:
-            # If the disk is full, this is an OSError, and writes to the mapping would end the process.
-            os.posix_fallocate(file.fileno(), 0, mapped.offset + mapped.nbytes)
+    with explained(path, math.prod(shape) * np.dtype(dtype).itemsize):
+        mapped = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
+        if hasattr(os, "posix_fallocate"):
+            with path.open("r+b") as file:
+                # If the disk is full, this is an OSError, and writes to the mapping would end the process.
+                os.posix_fallocate(file.fileno(), 0, mapped.offset + mapped.nbytes)
     return mapped
 
 
