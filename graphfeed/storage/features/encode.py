@@ -30,6 +30,7 @@ def encode(
     """Encode all rows of a feature into a tensor that `new(shape, dtype)` returns; see `Feature.encode`."""
     if bits not in (4, 8, *HALVES):
         raise ValueError(f"bits must be 4, 8, torch.float16 or torch.bfloat16, but is {brief(bits)}")
+    bits = bits if isinstance(bits, torch.dtype) else int(bits)  # an integer of NumPy, too
     if not row_type(feature).is_floating_point:
         raise TypeError(
             f"rows must be floats, but are {row_type(feature)}; convert them with .float(), then encode them"
@@ -53,7 +54,8 @@ def encode(
         errors = (encoded.decode(part).reshape(rows.shape).double() - rows).abs()
         # Both float16 and bfloat16 have infinity and NaN. The difference of two of them is NaN.
         errors.masked_fill_(~rows.isfinite(), 0.0)
-        refuse_first(errors.isinf(), rows, begin, f"beyond the range of {bits}; use torch.bfloat16, or 8 bits")
+        beyond = f"beyond the range of {dtype if isinstance(bits, int) else bits}; use 8 bits and torch.float32"
+        refuse_first(errors.isinf(), rows, begin, beyond)
         codes[begin : begin + len(rows)] = part
         bound = torch.maximum(bound, errors.amax(0))
     # Rounded up, because float32 and the differences above are rounded.

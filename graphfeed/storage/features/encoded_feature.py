@@ -95,9 +95,10 @@ class EncodedFeature(Shareable, Feature):
         columns = stored.size().numel() if scale is None else scale.numel()
         self._size = torch.Size((columns,) if size is None else size)
         columns = self._size.numel() if per == "row" and bits != 16 else columns
-        if self._size.numel() != columns:
+        if self._size.numel() != columns or min(self._size, default=0) < 0:
             raise ValueError(f"size {tuple(self._size)} must have as many numbers as there are columns: {columns}")
         if bound is not None:
+            check_vector("bound", bound, (torch.float32,))
             check_length("bound", bound, columns, "column")
         self.bound = bound
         """Largest absolute error of each column, float32; None if it is unknown."""

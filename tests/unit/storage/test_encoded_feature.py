@@ -146,7 +146,7 @@ def test_ids_in_any_order_and_dtype_are_those_of_all_rows(bits: Any) -> None:
     assert_same(TorchBasedFeature(torch.empty(0, 3)).encode(bits).read(), torch.empty(0, 3))
     assert_same(TorchBasedFeature(torch.empty(4, 0)).encode(bits).read(torch.tensor([3])), torch.empty(1, 0))
     with limits(part_values=20):
-        in_parts = feature_of().encode(bits)
+        in_parts = feature_of().encode(np.int64(bits) if isinstance(bits, int) else bits)  # type: ignore[arg-type]
     assert repr(in_parts) == repr(feature)
     assert f"{feature.bits} bits, {feature.stored.read().nbytes:,} bytes, error at most" in repr(feature)
     assert_same(in_parts.stored.read(), feature.stored.read())
@@ -230,7 +230,16 @@ def test_what_does_not_fit_is_named() -> None:
             (lambda: feature.read(torch.tensor([[0]])), ValueError, "must have 1 dimension"),
             (lambda: encode(math.nan), ValueError, "row 5 of the feature has nan in column 1"),
             (lambda: encode(-math.inf, 4), ValueError, "row 5 of the feature has -inf in column 1"),
-            (lambda: encode(70000.0, torch.float16), ValueError, "row 5 .* 70000 in column 1, beyond the range of"),
+            (
+                lambda: encode(7e4, torch.float16),
+                ValueError,
+                "row 5 .* 70000 in column 1, beyond .* torch.float16; use 8",
+            ),
+            (
+                lambda: encode(3.4e38, torch.bfloat16),
+                ValueError,
+                "3.4e.38 in column 1, beyond .* torch.bfloat16; use 8",
+            ),
             (lambda: encode(1e39, dtype=torch.float64), ValueError, "column 0 of the rows has numbers from 1 to 1e"),
             (lambda: TorchBasedFeature(torch.tensor([[3e38], [-3e38]])).encode(), ValueError, "too far apart"),
             (lambda: TorchBasedFeature(rows.int()).encode(), TypeError, "must be floats, but are torch.int32"),
@@ -263,6 +272,12 @@ def test_what_does_not_fit_is_named() -> None:
             (lambda: EncodedFeature(codes, 16), TypeError, "must have rows of float16 or bfloat16"),
             (lambda: EncodedFeature(codes, 8, scale, offset, size=(2,)), ValueError, "size .* as there are columns: 3"),
             (lambda: EncodedFeature(codes, 8, scale, offset, bound=scale[:1]), ValueError, "bound must have 3 values"),
+            (
+                lambda: EncodedFeature(codes, 8, scale, offset, bound=scale[:, None]),
+                ValueError,
+                "bound must have 1 dim",
+            ),
+            (lambda: EncodedFeature(codes, 8, scale, offset, size=(-1, -3)), ValueError, "size .* as many numbers as"),
             (lambda: EncodedFeature(codes, 8, [1.0], offset), TypeError, "scale must be a torch.Tensor, but is a list"),  # type: ignore[arg-type]
             (lambda: EncodedFeature(codes, 8, scale.double(), offset), TypeError, "scale must be torch.float32"),
         ]
