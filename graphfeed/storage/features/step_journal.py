@@ -1,10 +1,12 @@
 """A journal of a table in files, which keeps the rows that a step overwrites until the step is complete."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+from weakref import WeakValueDictionary, finalize
 
 import torch
 
@@ -12,10 +14,32 @@ from graphfeed.ops.arguments import check_ids
 from graphfeed.ops.rows import gather_rows
 from graphfeed.storage.memory.new_file import explained
 
+if sys.platform != "win32":
+    import fcntl
+
 HEAD_BYTES = 512
 """Size of the JSON text at the beginning, which one write replaces. The ids, rows and states to restore follow."""
 ALL = -1
 """In place of the number of rows to restore: the whole table is being replaced."""
+
+
+class ProcessLock:
+    """A lock of a file, which is created, against other processes. It ends with this object, and with the process."""
+
+    def __init__(self, path: Path) -> None:
+        file = path.open("ab")
+        finalize(self, file.close)
+        if sys.platform != "win32":
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RuntimeError(f"{path} is that of a table of another process; wait for it, or end it") from error
+            except OSError:
+                pass  # the file system has no locks
+
+
+LOCKS: WeakValueDictionary[Path, ProcessLock] = WeakValueDictionary()
+"""The locks of this process, which its tables share."""
 
 
 class StepJournal:
@@ -24,10 +48,15 @@ class StepJournal:
     Args:
         path: The file of the journal.
         tables: The tables, which are mapped from files.
+
+    Raises:
+        RuntimeError: Another process has a table with this journal.
     """
 
     def __init__(self, path: Path, tables: Mapping[str, torch.Tensor]) -> None:
         self._path, self._tables = path, tables
+        self._lock = LOCKS.get(path.resolve()) or ProcessLock(path)
+        LOCKS[path.resolve()] = self._lock
 
     @contextmanager
     def change(self, offsets: torch.Tensor | None, options: Any) -> Iterator[None]:
@@ -35,10 +64,9 @@ class StepJournal:
 
         `options` returns the options of the table; the journal has those before the change until it is complete.
         """
-        mode = "r+b" if self._path.exists() else "x+b"
         count = ALL if offsets is None else offsets.numel()
         row_bytes = 8 + sum(table.shape[1] * table.itemsize for table in self._tables.values())
-        with explained(self._path, HEAD_BYTES + max(count, 0) * row_bytes), self._path.open(mode) as file:
+        with explained(self._path, HEAD_BYTES + max(count, 0) * row_bytes), self._path.open("r+b") as file:
             if offsets is not None:
                 file.seek(HEAD_BYTES)
                 for values in (offsets.long(), *(gather_rows(table, offsets) for table in self._tables.values())):
@@ -63,7 +91,7 @@ class StepJournal:
                 options: dict[str, Any] = json.loads(file.read(HEAD_BYTES))
                 count = options.pop("to_restore")
                 if count == ALL:
-                    raise ValueError("the program ended while it replaced the table; delete its files")
+                    raise ValueError("the program ended while it replaced the table")
                 offsets = read_all(file, torch.empty(count, dtype=torch.int64, device="cpu"))
                 tables = [*self._tables.values()]
                 check_ids("offsets", offsets, len(tables[0]), ValueError)
@@ -72,7 +100,7 @@ class StepJournal:
                     table[offsets] = values
                 write_head(file, 0, options)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise ValueError(f"{self._path} can't be used: {error}") from error
+            raise ValueError(f"{self._path} can't be used: {error}; delete the files of the table") from error
         return options
 
 

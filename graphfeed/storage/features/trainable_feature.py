@@ -60,8 +60,7 @@ class TrainableFeature(Feature):
     `PartitionedTrainableFeature`.
 
     Args:
-        num_rows: Number of rows.
-        dim: Numbers per row.
+        num_rows, dim: Number of rows, and of numbers per row.
         optimizer: "adagrad", "adam" or "sgd". Adam has a number of steps for each row, and decays only the moments of
             rows that are updated.
         lr: Learning rate.
@@ -88,6 +87,7 @@ class TrainableFeature(Feature):
         FileExistsError: A file exists already, and no journal.
         FileNotFoundError: There is a journal, but not the state of the optimizer.
         OSError: The disk is too small for the files.
+        RuntimeError: Another process has a table with this journal.
         ValueError: An argument is out of range, or not that of a table in files that exist.
 
     Example:

@@ -195,7 +195,7 @@ def test_files_of_another_table_and_damaged_ones_are_refused_and_kept(tmp_path: 
         (b"[]".ljust(512), ""),
         (good.replace(b'"to_restore": 0', b'"to_restore": 99'), "it is too short"),
         (good.replace(b'"to_restore": 0', b'"to_restore": -2'), "negative dimension"),
-        (good.replace(b'"to_restore": 0', b'"to_restore": -1'), "replaced the table; delete its files"),
+        (good.replace(b'"to_restore": 0', b'"to_restore": -1'), "replaced the table; delete the files of the table"),
     ):
         journal.write_bytes(content)
         check_refused([(lambda: table(path), ValueError, f"rows.journal can't be used: .*{words}")])
@@ -209,6 +209,19 @@ def test_files_of_another_table_and_damaged_ones_are_refused_and_kept(tmp_path: 
     path.write_bytes(files["rows.npy"])
     journal.unlink()
     check_refused([(lambda: table(path), FileExistsError, "rows.npy exists")])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks are those of POSIX")
+def test_two_processes_do_not_train_one_table(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npy"
+    with subprocess.Popen([sys.executable, "-c", AT_ANY_TIME, str(path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        check_refused([(lambda: table(path), RuntimeError, "rows.journal is that of a table of another process")])
+        process.kill()
+    first = table(path).num_steps
+    step(table(path), 0)
+    assert table(path).num_steps == first + 1
 
 
 def test_a_table_without_rows_needs_no_journal(tmp_path: Path) -> None:
