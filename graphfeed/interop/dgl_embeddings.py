@@ -60,16 +60,6 @@ class NodeEmbedding(TrainableFeature):
         """Return rows on a device, for the next step of the optimizer; without gradients under `torch.no_grad()`."""
         return self.fetch(node_ids).to(device)
 
-    def drop_gradients(self) -> None:
-        """Drop the gradients of rows that were requested since the last step, but not the rows."""
-        for _, rows in self.fetched.parts:
-            rows.grad = None
-
-    @property
-    def is_fetched(self) -> bool:
-        """Whether rows were requested since the last step."""
-        return bool(self.fetched.parts)
-
     @property
     def weight(self) -> torch.Tensor:
         """All rows."""
@@ -102,13 +92,14 @@ class SparseOptimizer:
     def step(self) -> None:
         """Update the rows with gradients, of each table from which rows were requested since the last step."""
         for table in self.params:
-            if table.is_fetched:
+            if table.fetched.parts:
                 table.step()
 
     def zero_grad(self) -> None:
         """Drop the gradients of the rows that were requested since the last step, as before `backward()`."""
         for table in self.params:
-            table.drop_gradients()
+            for _, rows in table.fetched.parts:
+                rows.grad = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of each table by its name, with the rows: save it between two steps."""

@@ -79,13 +79,12 @@ class EncodedFeature(Shareable, Feature):
             raise TypeError(f"stored must have rows of {wanted} for {bits} bits, but has {kind}")
         if per not in ("column", "row"):
             raise ValueError(f"per must be 'column' or 'row', but is {brief(per)}")
-        if (bits == 16 or per == "row") and not (scale is None and offset is None):
-            raise ValueError(
-                "scale and offset are for 4 or 8 bits per column; leave them out, since these rows have none"
-            )
-        if bits != 16 and per == "column" and (scale is None or offset is None):
+        by_column, by_row = bits != 16 and per == "column", bits != 16 and per == "row"
+        if by_column and (scale is None or offset is None):
             raise ValueError(f"codes of {bits} bits need scale and offset; give one number per column, or per='row'")
-        if bits != 16 and per == "row" and size is None:
+        if not by_column and not (scale is None and offset is None):
+            raise ValueError("scale and offset are for 4 or 8 bits per column; leave them out here")
+        if by_row and size is None:
             raise ValueError("codes with a scale per row need size; give the shape of a row")
         self.stored = stored
         """The feature of the codes."""
@@ -94,7 +93,7 @@ class EncodedFeature(Shareable, Feature):
         self._on_gpus: dict[torch.device, tuple[tuple[torch.Tensor, torch.Tensor], Published]] = {}
         columns = stored.size().numel() if scale is None else scale.numel()
         self._size = torch.Size((columns,) if size is None else size)
-        columns = self._size.numel() if per == "row" and bits != 16 else columns
+        columns = self._size.numel() if by_row else columns
         if self._size.numel() != columns or min(self._size, default=0) < 0:
             raise ValueError(f"size {tuple(self._size)} must have as many numbers as there are columns: {columns}")
         if bound is not None:
@@ -127,7 +126,7 @@ class EncodedFeature(Shareable, Feature):
         """
         if ids is None:
             return self.decode(self.stored.read())
-        ids = self._checked(ids)
+        ids = as_ids("ids", ids)
         if self._is_in_memory() and is_readable(codes := self.stored.read(), ids.device):
             return self.decode(codes, ids)
         return self._decode_on(ids.device, self.stored.read(ids))
@@ -138,7 +137,7 @@ class EncodedFeature(Shareable, Feature):
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Yield the stages of reading the codes. Waiting for the last one decodes them."""
-        ids = self._checked(ids)
+        ids = as_ids("ids", ids)
         if self._is_in_memory():
             yield DeferredRead(partial(self.read, ids))
             return
@@ -154,11 +153,6 @@ class EncodedFeature(Shareable, Feature):
 
     def _is_in_memory(self) -> bool:
         return isinstance(self.stored, TorchBasedFeature) and type(self.stored).read is TorchBasedFeature.read
-
-    def _checked(self, ids: torch.Tensor) -> torch.Tensor:
-        ids = as_ids("ids", ids)
-        check_vector("ids", ids)
-        return ids
 
     def coding(self) -> dict[str, Any]:
         """Return the arguments that are not arrays, as JSON types; those with other values than by default."""
@@ -205,10 +199,6 @@ class EncodedFeature(Shareable, Feature):
     def is_pinned(self) -> bool:
         """Return whether the codes are in page-locked memory."""
         return self.stored.is_pinned()
-
-    def is_in_page_cache(self) -> bool:
-        """Return whether recent reads of a file of codes were served from the system's page cache."""
-        return self.stored.is_in_page_cache()
 
     def delivers_to_gpu(self) -> bool:
         """Return True: rows are decoded on the device of the ids."""
