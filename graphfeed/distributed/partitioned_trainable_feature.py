@@ -121,7 +121,7 @@ class PartitionedTrainableFeature(TrainableFeature):
             raise failure
         others = [rank for rank, flag in enumerate(failed) if flag]
         if others:
-            raise RuntimeError(f"ranks {others} failed in {what.partition(',')[0]}; see their errors")
+            raise RuntimeError(f"ranks {others} failed in {what.partition(')')[0]}); see their errors")
         return arrived
 
     def _together(self, what: str, work: Callable[[], Any]) -> Any:
@@ -141,7 +141,8 @@ class PartitionedTrainableFeature(TrainableFeature):
         """
         parts, options = self._together("load()", lambda: self._open_checkpoint(folder))
         with ExitStack() as stack:
-            tables = self._together("load()", lambda: self._copy_apart(parts, stack))
+            what = f"load() of {options['num_steps']} steps"
+            tables = self._together(what, lambda: self._copy_apart(parts, stack))
             # All ranks have their rows, so every one of them replaces its table, before others read it.
             state: dict[str, Any] | None = self._together("load()", lambda: self._replace_all([tables], options))
         return state

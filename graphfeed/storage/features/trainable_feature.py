@@ -291,14 +291,14 @@ class TrainableFeature(Feature):
         place, ids = Path(folder).resolve(), {} if self._ids is None else {"ids": self._ids}
         tables = {**self._tables(), **self.earlier.tables(self._rows), **ids}
 
-        def begin() -> tuple[int, bytes]:
+        def begin() -> dict[str, Any]:
             self.state_dict()  # raises if a step didn't follow
             claim_folder(place, self._part, self)
             return begin_checkpoint(place, self._num_parts, tables, {**self._options(), "loader": loader_state})
 
-        number, text = self._together("save()", begin)
-        self._together("save()", lambda: write_part(place, self._part, number, tables))
-        self._together("save()", lambda: None if self._part else end_checkpoint(place, number, text))
+        manifest = self._together("save()", begin)
+        self._together("save()", lambda: write_part(place, self._part, manifest["number"], tables))
+        self._together("save()", lambda: None if self._part else end_checkpoint(place, manifest))
 
     def _together(self, what: str, work: Callable[[], Any]) -> Any:  # noqa: ARG002
         """Do a part of the work of a method; a table of several ranks then waits for the other ranks."""

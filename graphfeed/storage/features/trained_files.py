@@ -114,8 +114,8 @@ def claim_folder(folder: Path, part: int, table: Any) -> None:
         raise ValueError(f"{folder} has the checkpoint of another table; give each table a separate folder")
 
 
-def begin_checkpoint(folder: Path, parts: int, tables: Tables, options: dict[str, Any]) -> tuple[int, bytes]:
-    """Return the number of the next checkpoint, whose files don't overwrite those of the one before, and its manifest.
+def begin_checkpoint(folder: Path, parts: int, tables: Tables, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the manifest of the next checkpoint, whose files don't overwrite those of the one before.
 
     Raises:
         TypeError: JSON has no such options.
@@ -123,8 +123,9 @@ def begin_checkpoint(folder: Path, parts: int, tables: Tables, options: dict[str
     number = 0
     with suppress(FileNotFoundError, ValueError):
         number = int(read_manifest(folder)["number"]) + 1
-    told = {"version": VERSION, "number": number, "parts": parts, "tables": [*tables], "options": options}
-    return number, json.dumps(told, indent=1).encode()
+    manifest = {"version": VERSION, "number": number, "parts": parts, "tables": [*tables], "options": options}
+    json.dumps(manifest)
+    return manifest
 
 
 def write_part(folder: Path, part: int, number: int, tables: Tables) -> None:
@@ -135,14 +136,31 @@ def write_part(folder: Path, part: int, number: int, tables: Tables) -> None:
         write_table(path, table)
 
 
-def end_checkpoint(folder: Path, number: int, text: bytes) -> None:
-    """Write the manifest, and then delete the files of the checkpoint before."""
+def end_checkpoint(folder: Path, manifest: dict[str, Any]) -> None:
+    """Write the manifest once all parts are there, and then delete the files of the checkpoint before."""
+    files_of_parts(folder, manifest)
+    text = json.dumps(manifest, indent=1).encode()
     with new_file(folder / MANIFEST, len(text)) as file:
         file.write(text)
     for path in folder.glob("part_*/*.npy"):
         found = re.fullmatch(r"(rows|state|ids|earlier|earlier_rows)\.(\d+)\.npy", path.name)
-        if found and found[2] != str(number):
+        if found and found[2] != str(manifest["number"]):
             path.unlink()
+
+
+def files_of_parts(folder: Path, manifest: dict[str, Any]) -> list[dict[str, Path]]:
+    """Return the files of each part of a checkpoint by name; raise a FileNotFoundError if one is missing."""
+    parts = range(manifest["parts"])
+    files = [
+        {name: table_file(folder, part, name, manifest["number"]) for name in manifest["tables"]} for part in parts
+    ]
+    for path in [path for part in files for path in part.values()]:
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{folder} has a part of a checkpoint: {path} is missing; save to a folder that all ranks share, or "
+                "load another one"
+            )
+    return files
 
 
 def table_file(folder: Path, part: int, name: str, number: int) -> Path:
@@ -173,20 +191,16 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, Any], list[Tables]]:
         ValueError: A file is damaged.
     """
     manifest = read_manifest(folder)
-    parts = []
-    for part in range(manifest["parts"]):
-        tables = {}
-        for name in manifest["tables"]:
-            path = table_file(folder, part, name, manifest["number"])
-            if not path.is_file():
-                raise FileNotFoundError(f"{folder} has a part of a checkpoint: {path} is missing; load another one")
-            try:
-                # Mapped, because tables may be larger than the memory.
-                tables[name] = torch.from_numpy(read_npy(path, mapped=True))
-            except (EOFError, OSError, ValueError) as error:
-                raise ValueError(f"{path} is damaged: {error}; load another checkpoint") from error
-        parts.append(tables)
+    parts = [{name: map_table(path) for name, path in part.items()} for part in files_of_parts(folder, manifest)]
     return manifest["options"], parts
+
+
+def map_table(path: Path) -> torch.Tensor:
+    """Map a table, which may be larger than the memory."""
+    try:
+        return torch.from_numpy(read_npy(path, mapped=True))
+    except (EOFError, OSError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}; load another checkpoint") from error
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

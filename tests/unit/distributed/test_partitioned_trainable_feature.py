@@ -246,6 +246,28 @@ def test_no_rank_loads_a_checkpoint_that_one_of_them_can_not_read(
     assert left == ["checkpoint", *(files if mapped else [])]
 
 
+def test_ranks_with_separate_folders_are_told(tmp_path: Path) -> None:
+    def work(rank: int, peers: Peers) -> None:
+        table = in_part(assign(NUM_ROWS, "random", 2), peers)
+        words = (
+            "part_1/rows.0.npy is missing; save to a folder that all ranks share"
+            if rank == 0
+            else r"ranks \[0\] failed in"
+        )
+        kind = FileNotFoundError if rank == 0 else RuntimeError
+        check_refused([(lambda: table.save(tmp_path / f"of_{rank}"), kind, words)])
+        assert not [*tmp_path.rglob("manifest.json")]
+        for steps in range(2):
+            table.save(tmp_path / f"after_{steps}")
+            train(table, steps_of()[:1], rank, 2)
+        after = table.read()
+        other = r"with load\(\) of 1 steps|with load\(\) of 0 steps"
+        check_refused([(lambda: table.load(tmp_path / f"after_{rank}"), ValueError, other)])
+        assert_same(table.read(), after)
+
+    in_threads(2, work)
+
+
 def test_a_rank_without_rows_takes_part_in_a_step() -> None:
     def work(rank: int, peers: Peers) -> None:
         table, one = in_part(PartBook.from_bounds([0, 0, NUM_ROWS]), peers), alone("Adam")
