@@ -13,7 +13,7 @@ from graphfeed.ops.process import current_limits
 from graphfeed.storage.features.encoded_feature import HALVES, EncodedFeature
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature, row_type
 
-NO_CODE = "which has no code; replace it, or use torch.bfloat16, which keeps it"
+NO_CODE = "which has no code; replace it, or use float16 or bfloat16, which keep it"
 
 
 def in_memory(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -37,14 +37,13 @@ def encode(
         )
     count, columns, size = feature.count(), feature.size().numel(), feature.size()
     scale = offset = None
-    if isinstance(bits, int) and per == "row":
-        # A scale and an offset follow, each of which has `bits // 2` bytes.
-        codes = new((count, (columns * bits + 7) // 8 + bits), torch.uint8)
-    elif isinstance(bits, int):
-        scale, offset = find_scale(feature, (1 << bits) - 1)
-        codes = new((count, (columns * bits + 7) // 8), torch.uint8)
-    else:
+    if isinstance(bits, torch.dtype):
         codes = new((count, *size), bits)
+    else:
+        if per == "column":
+            scale, offset = find_scale(feature, (1 << bits) - 1)
+        # A scale and an offset per row have `bits // 2` bytes each.
+        codes = new((count, (columns * bits + 7) // 8 + bits * (per == "row")), torch.uint8)
     bound = torch.zeros(columns, dtype=torch.float64, device="cpu")
     stored = TorchBasedFeature(codes, feature.metadata())
     given = bits if isinstance(bits, int) else 16
