@@ -124,7 +124,7 @@ def train_rows(
     gradients = gradients.detach().resolve_neg().contiguous()
     distinct, _, places = compact(ids[:0], ids)
     if distinct.numel() < ids.numel():
-        # -0.0 + x is x, bit for bit.
+        # -0.0 + x is always x; 0.0 + -0.0 is 0.0.
         sums = gradients.new_full((distinct.numel(), size), -0.0)
         module.add_equal(places, gradients.view(-1), sums.view(-1))
         gradients = sums.div_(places.bincount()[:, None]) if rule.mean else sums

@@ -105,7 +105,7 @@ class StepJournal:
 
 
 def write_head(file: IO[Any], to_restore: int, options: dict[str, Any]) -> None:
-    file.seek(0)  # and write what is in the buffer
+    file.seek(0)  # also writes the buffer
     file.write(json.dumps({"to_restore": to_restore, **options}).encode().ljust(HEAD_BYTES))
     file.flush()
 

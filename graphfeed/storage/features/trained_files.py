@@ -137,7 +137,7 @@ def write_part(folder: Path, part: int, number: int, tables: Tables) -> None:
 
 
 def end_checkpoint(folder: Path, manifest: dict[str, Any]) -> None:
-    """Write the manifest once all parts are there, and then delete the files of the checkpoint before."""
+    """Write the manifest if no part is missing, and then delete the files of the checkpoint before."""
     files_of_parts(folder, manifest)
     text = json.dumps(manifest, indent=1).encode()
     with new_file(folder / MANIFEST, len(text)) as file:
