@@ -2,6 +2,7 @@
 
 import random
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -236,9 +237,9 @@ def test_weight_0_is_never_drawn_at_the_ends_of_a_column() -> None:
 @given(st.lists(st.lists(st.integers(0, 3), max_size=40), max_size=5))
 def test_a_run_ends_at_the_next_type_or_with_its_column(columns: list[list[int]]) -> None:
     types = np.array([edge_type for own in columns for edge_type in sorted(own)], np.uint8)
-    low = 0
+    low, finders = 0, list[Any]([near_end, run_end])
     for end in accumulate(map(len, columns)):
         while low < end:
             stop = low + types[low:end].tolist().count(types[low])
-            assert near_end(types, low, end) == run_end(types, low, end) == stop
+            assert {find(types, low, end) for find in finders} == {stop}
             low = stop
