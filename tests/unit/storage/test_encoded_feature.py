@@ -1,5 +1,5 @@
-import math
 import gc
+import math
 import pickle
 from fractions import Fraction
 from pathlib import Path
