@@ -6,9 +6,10 @@ from graphfeed.datapipes import Datapipe, FeatureFetcher, Shardable, Transform
 from graphfeed.datapipes.pipeline import Placement, traverse
 from graphfeed.loader.placement_rules import placement_of
 from graphfeed.loader.rules import OUTER_WAIT_FACTOR, LoaderOptions, device_of, fetches_ahead
-from graphfeed.loader.stages.in_windows import ReadAhead, SampleTogether, Sources, fetch_and_copies, slow_sources
+from graphfeed.loader.stages.in_windows import ReadAhead, Sources, fetch_and_copies, slow_sources
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch
+from graphfeed.loader.stages.sample_together import SampleTogether
 from graphfeed.storage.datasets import is_plain
 from graphfeed.storage.features import RemoteFeature, bytes_of_rows
 
@@ -48,7 +49,7 @@ def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Several mini-batches are sampled together: one request to a rank, or one call in memory, serves all of them."""
     # Worker processes and servers sample one mini-batch at a time.
     in_processes = options.num_workers > 0 and not options.in_threads
-    if options.window == 0 or options.servers or in_processes:
+    if options.window in (0, 1) or options.servers or in_processes:
         return pipe
 
     def wrap(stage: Datapipe) -> Datapipe:

@@ -1,25 +1,20 @@
-"""Sampling or reading rows for several mini-batches at once, which saves requests to other ranks and disk reads."""
+"""Windows of mini-batches, whose rows are read at once, which saves requests to other ranks and disk reads."""
 
-import operator
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
-from itertools import chain, islice, takewhile
-from time import perf_counter_ns, thread_time_ns
-from typing import Any, TypeAlias, cast
+from itertools import islice, takewhile
+from typing import Any, TypeAlias
 
 import torch
 
-from graphfeed.datapipes import Datapipe, FeatureFetcher, Shardable, Transform, apply_stages, length
-from graphfeed.datapipes.pipeline import OBSERVER, graphs_before
-from graphfeed.loader.executors.thread_executor import ThreadExecutor
-from graphfeed.loader.run import Arrivals, RunContext, current_run
-from graphfeed.loader.stages.in_workers import chain_of, detach, transforms_before, with_failure
+from graphfeed.datapipes import Datapipe, FeatureFetcher, Transform, length
+from graphfeed.loader.run import RunContext, current_run
+from graphfeed.loader.stages.in_workers import chain_of, detach, with_failure
 from graphfeed.loader.transport.thread_channel import Failure
-from graphfeed.storage import Feature, FeatureStore, FusedCSCSamplingGraph
+from graphfeed.storage import Feature, FeatureStore
 from graphfeed.storage.features import (
     PlannedRows,
     ReadsAhead,
@@ -42,12 +37,8 @@ sampled while the former is used."""
 GROWTH = 2
 """Maximum size of a window as a multiple of the previous one. The first window has a single mini-batch, so that it is
 ready soon."""
-MEASURED = 8
-"""One in this many mini-batches that were sampled together is measured, which takes as long as attaching its hops."""
 SAMPLES_PART = 4
 """One in this many bytes of the memory for reading ahead is for the samples of waiting mini-batches, not for rows."""
-PARTS = 3
-"""Estimated memory of a mini-batch, until it is used, as a multiple of the size of its samples."""
 
 
 def slow_sources(stage: Datapipe, window: int | None) -> Sources:
@@ -262,137 +253,3 @@ class ReadAheadStore(FeatureStore):
 
     def keys(self) -> Iterable[StoreKey]:
         return self._store.keys()
-
-
-@dataclass(eq=False, slots=True)
-class SampledItem:
-    """A mini-batch of a window, and the hops that were sampled for it."""
-
-    minibatch: Any
-    version: tuple[object, ...]
-    """The versions of the graphs when the stages before the sampler returned it."""
-    hops: Any = None
-    """What `sample_window` returned for it; None if it is sampled alone."""
-    spent: tuple[int, int] = 0, 0
-    """Its share of the time of sampling, and of the CPU's time, in nanoseconds."""
-
-
-class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
-    """Samples windows of mini-batches, all mini-batches of a window at once, and yields them in order.
-
-    A partitioned graph sends each other rank one request per hop. Each thread samples its own window. A graph in memory
-    samples a window in one call. Mini-batches for which there is only memory for one at a time are sampled alone.
-    """
-
-    datapipe: Datapipe
-    """The sampler, which has `sample_window` and `attach_hops` (see `NeighborSampler`)."""
-    window: int
-    """Maximum number of mini-batches in a window."""
-    window_bytes: float = field(repr=False)
-    """Maximum size of the samples of a window."""
-    num_threads: int = field(default=0, repr=False)
-    """Number of sampling threads, in addition to the thread that iterates."""
-    timeout_seconds: float = field(default=600.0, repr=False)
-
-    def __iter__(self) -> Iterator[Any]:
-        return SamplingRun(self).minibatches()
-
-    def __len__(self) -> int:
-        return length(self.datapipe)
-
-
-class SamplingRun:
-    """One iteration of a `SampleTogether`."""
-
-    def __init__(self, stage: SampleTogether) -> None:
-        self.stage, self.sampler, self.run = stage, cast("Any", stage.datapipe), current_run(stage)
-        self.observer, self.arrivals = OBSERVER.get(), Arrivals(self.run)
-        self.threads = ThreadExecutor(stage.num_threads, "graphfeed-sample") if stage.num_threads else None
-        # The graphs that the loop may edit while mini-batches wait; none with threads or on other ranks.
-        may_change = self.threads is None and isinstance(self.sampler.graph, FusedCSCSamplingGraph)
-        before = graphs_before(stage) if may_change else []
-        self.graphs = [graph for graph in before if isinstance(graph, FusedCSCSamplingGraph)]
-        self.largest = 1
-        """Size of the largest mini-batch that was measured in the latest window, or of the latest one sampled alone."""
-        self.num_alone = 0
-        """Number of mini-batches that were sampled alone."""
-
-    def minibatches(self) -> Generator[Any, None, None]:
-        """Yield the mini-batches with their hops."""
-        window, depth = self.stage.window, self.stage.num_threads
-        try:
-            with closing(windows(self.collect(), depth, self.fits, self.begin, window)) as taken:
-                for ready in taken:
-                    yield self.with_hops(ready.take())
-        except CancelledError:
-            if not self.run.cancelled:
-                raise
-        finally:
-            if self.threads is not None:
-                self.threads.shutdown(cancel_futures=True)
-
-    def collect(self) -> Generator[Any, None, None]:
-        """Yield the mini-batches to sample; a `Failure` comes last."""
-        with closing(with_failure(self.sampler.datapipe)) as minibatches:
-            for own in minibatches:
-                yield own if isinstance(own, Failure) else SampledItem(own, versions_of(self.graphs))
-
-    def fits(self, window: Window) -> bool:
-        """Return whether there is memory for one more mini-batch in a window."""
-        return (len(window) + 1) * self.largest * PARTS <= self.stage.window_bytes
-
-    def begin(self, window: Window) -> Callable[[], object]:
-        """Begin to sample a window, and return a function that waits until it is sampled."""
-        items = [own for own in window if not isinstance(own, Failure)]
-        minibatches, now = [item.minibatch for item in items], versions_of(self.graphs)
-        if self.threads is not None:
-            future: Future[Any] = Future()
-            future.add_done_callback(self.arrivals.record)
-            self.threads.complete(future, self.sampler.sample_window, minibatches)
-            result = partial(self.arrivals.result, future, self.stage.timeout_seconds)
-            return partial(self.finish, items, partial(self.run.wait, self.stage, "reader", result))
-        # The sampler needs less time for one alone; outdated ones are built again from their items.
-        if len(items) < 2 or not all(is_current(item, now) for item in items):
-            return lambda: None
-        return partial(self.finish, items, partial(self.sampler.sample_window, minibatches))
-
-    def finish(self, items: Sequence[SampledItem], sample: Callable[[], Sequence[Any]]) -> None:
-        """Keep what `sample` returns for the mini-batches of a window."""
-        wall, cpu, count = perf_counter_ns(), thread_time_ns(), max(len(items), 1)
-        found = sample()
-        if self.run.cancelled:
-            raise CancelledError
-        spent = (perf_counter_ns() - wall) // count, (thread_time_ns() - cpu) // count
-        for item, hops in zip(items, found, strict=True):
-            item.hops, item.spent = hops, spent
-        self.largest = max(map(count_bytes, found[::MEASURED]), default=self.largest)
-
-    def with_hops(self, item: SampledItem) -> Any:
-        """Return a mini-batch with its hops, which are sampled now unless they were with those of its window."""
-        minibatch, stages = item.minibatch, (self.sampler,)
-        # A loop without workers may have edited a graph since.
-        if not is_current(item, versions_of(self.graphs)):
-            self.largest = max(self.largest, int(self.stage.window_bytes))  # so that fewer wait for the next edit
-            source, before = transforms_before(self.sampler)
-            if isinstance(source, Shardable):
-                minibatch, stages = source.minibatch(minibatch.key.index), (*before, self.sampler)
-        elif item.hops is not None:
-            return apply_stages(stages, minibatch, self.observer, partial(self.attach, item))
-        result = apply_stages(stages, minibatch, self.observer)
-        if self.num_alone % MEASURED == 0:
-            self.largest = count_bytes(getattr(result, "sampled_subgraphs", None))
-        self.num_alone += 1
-        return result
-
-    def attach(self, item: SampledItem, minibatch: Any) -> Any:
-        if self.run.record is not None and self.threads is None:
-            self.run.record.recorder.add_time(*item.spent)
-        return self.sampler.attach_hops(minibatch, item.hops)
-
-
-def is_current(item: SampledItem, version: tuple[object, ...]) -> bool:
-    return all(map(operator.is_, item.version, version))
-
-
-def versions_of(graphs: Iterable[FusedCSCSamplingGraph]) -> tuple[object, ...]:
-    return tuple(chain.from_iterable(graph.version for graph in graphs))

@@ -205,7 +205,7 @@ class OwnHops(gf.FusedCSCSamplingGraph):
 def test_what_gains_nothing_is_sampled_alone() -> None:
     pipe = items().sample_neighbor(graph(), [2])
     assert len(windows(pipe)) == 1
-    assert windows(pipe, num_workers=2) == windows(pipe, window=0) == []
+    assert windows(pipe, num_workers=2) == windows(pipe, window=0) == windows(pipe, window=1) == []
     assert windows(items().sample_neighbor(graph(OwnHops), [2])) == []
     assert windows(gf.IterableSource(list(items())).sample_neighbor(graph(), [2])) == []
 
