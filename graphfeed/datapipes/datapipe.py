@@ -18,7 +18,7 @@ from graphfeed.datapipes.pipeline.immutable import RESERVED, Immutable, make_imm
 from graphfeed.datapipes.pipeline.iteration import key_source, wrap_iter
 from graphfeed.datapipes.pipeline.streams import Streams
 from graphfeed.datapipes.pipeline.traits import Traits, traits_of_class, traits_of_stage
-from graphfeed.datapipes.pipeline.traverse import Rewritable
+from graphfeed.datapipes.pipeline.traverse import Rewritable, has_member
 from graphfeed.ops.arguments import brief, check_position, ignores
 
 
@@ -119,7 +119,9 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
     def with_seed(self, seed: int, epoch: int = 0, start: int = 0) -> "Datapipe":
         """Return a copy with another random seed and epoch, starting at mini-batch `start`."""
         seed = check_position(seed, epoch, start)
-        return self.rewrite(lambda stage: key_source(stage, seed, epoch, start) if hasattr(stage, "keyed") else stage)
+        return self.rewrite(
+            lambda stage: key_source(stage, seed, epoch, start) if has_member(stage, "keyed") else stage
+        )
 
     def __getitem__(self, index: Any) -> Any:
         raise TypeError(f"a pipeline has no item {brief(index)}; iterate it: next(iter(pipe)) is the first mini-batch")

@@ -173,8 +173,12 @@ def is_a(stage: Any, kind: type) -> bool:
     """Return whether a stage is an instance of a class or a protocol."""
     # Asking a protocol takes 20 us, and most stages lack its first member.
     member = first_member(kind)
-    may_be = member is None or member in vars(stage) or hasattr(type(stage), member)
-    return may_be and isinstance(stage, kind)
+    return (member is None or has_member(stage, member)) and isinstance(stage, kind)
+
+
+def has_member(stage: Any, name: str) -> bool:
+    """Return whether a stage or its class defines an attribute; fluent names are not attributes."""
+    return name in vars(stage) or hasattr(type(stage), name)
 
 
 @cache

@@ -74,7 +74,7 @@ class SamplingRun:
         self.graphs = [graph for graph in before if isinstance(graph, FusedCSCSamplingGraph)]
         """The graphs that the loop may edit while mini-batches wait; none with threads or on other ranks."""
         self.version, self.num_edits = self.read_version(), 0
-        """The version of the graphs, and the number of times that it had changed when the loop went on."""
+        """The version of the graphs, and the number of changes that were found when the loop continued."""
         self.largest = 1
         """Size of the largest mini-batch that was measured in the latest window, or of the latest one sampled alone."""
         self.num_alone = 0
@@ -129,7 +129,7 @@ class SamplingRun:
         return partial(self.finish, items, sample)
 
     def finish(self, items: Sequence[SampledItem], sample: Callable[[], Sequence[Any]]) -> None:
-        """Keep what `sample` returns for the mini-batches of a window."""
+        """Store the hops of the mini-batches of a window, which `sample` returns."""
         wall, cpu = perf_counter_ns(), thread_time_ns()
         found = sample()
         if self.run.cancelled:
