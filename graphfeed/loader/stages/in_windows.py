@@ -73,7 +73,7 @@ def windows(
     fits: Callable[[Window], bool],
     begin: Callable[[Window], Callable[[], object]],
     most: int,
-    least: Callable[[], int] = int,
+    least: Callable[[], int] = lambda: 0,
 ) -> Generator[Window, None, None]:
     """Yield the window in use, from which the caller takes a mini-batch each time, while others are prepared.
 
@@ -113,6 +113,7 @@ def windows(
         while begun:
             ready, finish = begun.popleft()
             finish()
+            del finish  # so that a mini-batch is freed once it is used
             if not ready:
                 return
             last = len(ready)

@@ -1,5 +1,6 @@
 """Small mini-batches of a graph in memory are sampled several at a time, with the results of sampling them alone."""
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +102,14 @@ def test_windows_grow_and_larger_mini_batches_are_sampled_alone() -> None:
             assert len(list(gf.DataLoader(items().sample_neighbor(counted, [3, 2]), 0))) == 64
         counts = vars(counted)["_counts"]
         assert (counts[0], max(counts), sum(counts)) == (1, largest, 64)
+
+
+def test_the_hops_of_a_mini_batch_are_freed_before_the_window_ends() -> None:
+    seen: list[weakref.ref[Any]] = []
+    for minibatch in gf.DataLoader(items().sample_neighbor(graph(), [3, 2]), 0):
+        assert [hops() for hops in seen] == [None] * len(seen)
+        seen.append(weakref.ref(minibatch.sampled_subgraphs[0]))
+    assert len(seen) == 64
 
 
 def test_few_mini_batches_are_sampled_twice_if_the_loop_edits_the_graph_at_each_step() -> None:
