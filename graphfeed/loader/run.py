@@ -19,6 +19,7 @@ from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import OBSERVER, Observer, Side
 from graphfeed.loader.profile import EpochRecord
 from graphfeed.loader.transport.thread_channel import wait_in_steps
+from graphfeed.ops.memory import pinning
 from graphfeed.ops.process import Changes
 from graphfeed.storage.features import RowMemory
 
@@ -39,6 +40,8 @@ class RunContext:
     """Measurements, if the run is profiled; the observer is then the record's recorder."""
     memories: dict[Any, RowMemory] = field(default_factory=dict)
     """Memory of rows that were read ahead, by stage. A loader passes it from run to run, so that rows stay."""
+    pins: bool = False
+    """Whether threads pin large results, because a later stage would pin them."""
     process: int = field(default_factory=os.getpid)
     """Id of the process that began the run."""
     cancelled: bool = field(default=False, init=False)
@@ -75,9 +78,9 @@ class RunContext:
         if self.cancelled:
             self.cancel()
 
-    def nested(self) -> "RunContext":
+    def nested(self, *, pins: bool = False) -> "RunContext":
         """Return a context for a thread that runs ahead. Cancelling this one cancels it too, but not vice versa."""
-        part = replace(self)
+        part = replace(self, pins=self.pins or pins)
         self.parts.add(part)
         if self.cancelled:
             part.cancel()
@@ -97,6 +100,9 @@ class RunContext:
         # Set for each mini-batch, so that the caller's loop body does not run in the context.
         run, observer = RUN.set(self), OBSERVER.set(self.observer)
         try:
+            if self.pins:
+                with pinning():
+                    return function(*arguments)
             return function(*arguments)
         finally:
             OBSERVER.reset(observer)

@@ -131,7 +131,7 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         EmulatedCuda.memory.note_copy(tensor, streams[0])
     result = None
     if len(streams) == 1 and not blocks and EmulatedCuda.is_late() and arguments_of(func) is not None:
-        result = put_off(streams[0], func, args, kwargs, EmulatedCuda.memory.holds_all)
+        result = put_off(streams[0], func, args, kwargs, EmulatedCuda.memory.source_of)
         if result is not None and crosses and device is not None:
             Stream.log.append((streams[0].name, "copies"))
             if name.startswith("copy_") and not EmulatedCuda.memory.holds_all(args[1]):

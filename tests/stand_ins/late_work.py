@@ -31,14 +31,8 @@ def without_values(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
-def source_of(tensor: torch.Tensor, is_locked: Callable[[torch.Tensor], bool]) -> torch.Tensor:
-    """Return a tensor of the CPU as a copy on a device will find it, which keeps it until then, as torch does."""
-    # CUDA sets memory aside before it returns if it is not page-locked, and takes a number by its value.
-    return tensor if tensor.dim() and is_locked(tensor) else tensor.clone()
-
-
 def put_off(
-    stream: Stream, func: Any, args: Any, kwargs: dict[str, Any], is_locked: Callable[[torch.Tensor], bool]
+    stream: Stream, func: Any, args: Any, kwargs: dict[str, Any], source_of: Callable[[torch.Tensor], torch.Tensor]
 ) -> Any:
     """Enqueue an operation on a stream, to run as late as possible.
 
@@ -46,7 +40,7 @@ def put_off(
         stream: The stream.
         func: The operation.
         args, kwargs: What it is given; pretended tensors have an attribute `held`. What it writes is not copied.
-        is_locked: Returns whether CPU memory is page-locked.
+        source_of: Returns a tensor of the CPU as a copy on a device will find it.
 
     Returns:
         The results, tensors of the CPU; None if their shapes depend on values.
@@ -60,7 +54,7 @@ def put_off(
         if isinstance(leaf, torch.Tensor):
             held = getattr(leaf, "held", leaf)
             kept = held is not leaf or (place == 0 and func.__name__.startswith("copy_"))  # the target of a copy
-            given.append(held if kept else source_of(leaf, is_locked))
+            given.append(held if kept else source_of(leaf))
             shape = without_values(held)
             own[id(shape)] = held
         else:

@@ -141,6 +141,18 @@ class LockedMemory:
             place = end
         return True
 
+    def source_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor of the CPU as a copy on a device will find it: other values if its block is reused before."""
+        # CUDA sets memory aside before it returns if it is not page-locked, and takes a number by its value.
+        if not tensor.dim() or not self.holds_all(tensor):
+            return tensor.clone()
+        first, size = tensor.data_ptr(), span_of(tensor)
+        for start, block in tuple(self.blocks.items()):
+            if start <= first < start + block.bytes.size:
+                whole = torch.from_numpy(block.bytes[first - start : first - start + size]).view(tensor.dtype)
+                return whole.as_strided(tensor.shape, tensor.stride())
+        return tensor
+
     def check_copy(self, tensor: torch.Tensor) -> None:
         """Raise as CUDA does where a copy reads memory of which only a part is locked, or in two steps."""
         start, end = tensor.data_ptr(), tensor.data_ptr() + span_of(tensor)

@@ -3,6 +3,7 @@
 import io
 import multiprocessing
 import pickle
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -17,6 +18,7 @@ from graphfeed.loader.executors.main_module import is_importable
 from graphfeed.loader.profile.recorder import Measured, Recorder
 from graphfeed.loader.transport.pickling import ByValue, dump
 from graphfeed.ops import Key
+from graphfeed.ops.memory import pinning
 from graphfeed.ops.process import install_hint
 
 
@@ -29,14 +31,17 @@ class WorkerTask:
     stages: tuple[Transform, ...]
     is_measured: bool = False
     """Whether to return the spans of the stages with each mini-batch if there is no observer."""
+    pins: bool = False
+    """Whether to pin large results."""
 
     def __call__(self, task: Any, observer: Observer | None = None) -> Any:
         """Return the finished mini-batch for (seed, epoch, index), or for a mini-batch that the source yielded."""
         if self.is_measured and observer is None:
             recorder = Recorder()
             return Measured(self(task, recorder), recorder.spans)
-        minibatch = task if self.source is None else make(self.source, Key(*task), observer)
-        return apply_stages(self.stages, minibatch, observer)
+        with pinning() if self.pins else nullcontext():
+            minibatch = task if self.source is None else make(self.source, Key(*task), observer)
+            return apply_stages(self.stages, minibatch, observer)
 
 
 def make(source: Any, key: Key, observer: Observer | None) -> Any:

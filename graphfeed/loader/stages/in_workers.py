@@ -68,6 +68,8 @@ class InWorkers(Datapipe, one_to_one=True, inserted=True, seeded=False):
     timeout_seconds: float = field(default=600.0, repr=False)
     is_measured: bool = field(default=False, repr=False)
     """Whether workers in other processes also return the times of their stages."""
+    pins: bool = field(default=False, repr=False)
+    """Whether workers are threads that pin large results."""
     seed: int = field(default=0, repr=False)
     epoch: int = field(default=0, repr=False)
     start: int = field(default=0, repr=False)
@@ -98,6 +100,8 @@ class InWorkers(Datapipe, one_to_one=True, inserted=True, seeded=False):
         assert executor is not None
         if run.record is not None:
             cut, unwrap = self.changed(is_measured=True), run.record.unwrap
+        if run.pins and isinstance(executor, (ThreadExecutor, ThreadPoolExecutor)):
+            cut = cut.changed(pins=True)
         if isinstance(executor, (ThreadExecutor, ProcessExecutor)):
             return submit_own(executor.make_submit(cut, observer)), unwrap
         work = cut.work()
@@ -120,7 +124,7 @@ class InWorkers(Datapipe, one_to_one=True, inserted=True, seeded=False):
         head, stages = transforms_before(self)
         source = head.source.keyed(0, 0, 0) if isinstance(head, ByIndex) else None
         assert source is None or isinstance(source, Shardable)
-        return WorkerTask(source, detach(head, stages), self.is_measured)
+        return WorkerTask(source, detach(head, stages), self.is_measured, self.pins)
 
     def in_order(
         self, run: RunContext, more: int = 0, finish: Callable[..., Any] = unchanged
@@ -245,7 +249,7 @@ class InThreads(Datapipe, one_to_one=True, inserted=True, seeded=False):
         workers, stages = transforms_before(self)
         assert isinstance(workers, InWorkers)
         count = min(workers.in_flight, max(2, workers.num_workers, available_cores()))
-        yield from workers.in_order(run, count, WorkerTask(None, stages))
+        yield from workers.in_order(run, count, WorkerTask(None, stages, pins=run.pins))
 
     def __len__(self) -> int:
         return length(self.datapipe)

@@ -4,7 +4,7 @@ import copy
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import field
 from typing import Any
 
@@ -16,7 +16,6 @@ from graphfeed.loader.executors.thread_executor import ENDINGS, describe_work, j
 from graphfeed.loader.run import END, RUN_OF, RunContext, current_run
 from graphfeed.loader.transport.streams import hand_over, side_stream, with_index
 from graphfeed.loader.transport.thread_channel import Closed, Failure, ThreadChannel
-from graphfeed.ops.memory import POOL
 from graphfeed.ops.process import uninterrupted
 from graphfeed.storage.memory import to_device
 
@@ -39,10 +38,12 @@ class Prefetch(Datapipe, one_to_one=True, inserted=True, seeded=False):
     datapipe: Datapipe[Any]
     buffer_size: int = 2
     timeout_seconds: float = field(default=600.0, repr=False)
+    pins: bool = field(default=False, repr=False)
+    """Whether large results are pinned, because a later stage would pin them."""
 
     def __iter__(self) -> Iterator[Any]:
         run, channel = current_run(self), ThreadChannel(self.buffer_size)
-        ahead = run.nested()
+        ahead = run.nested(pins=self.pins)
         ahead.when_cancelled(channel.close)
         thread = threading.Thread(target=feed, args=(self, ahead, channel), name="graphfeed-prefetch", daemon=True)
         ENDINGS[thread] = ahead.cancel
@@ -127,9 +128,7 @@ class StreamPrefetch(Datapipe, one_to_one=True, inserted=True, seeded=False):
         side.wait_stream(reader)
         used: deque[torch.cuda.Event] = deque()
         try:
-            # Results that a stage would pin later are written to pinned memory.
-            pinning = POOL.pinning() if find(self.datapipe, Pin) else nullcontext()
-            with pinning, closing(self.ahead(run, device, side)) as ahead:
+            with closing(self.ahead(run, device, side)) as ahead:
                 for minibatch, event in ahead:
                     if len(used) > self.buffer_size:
                         step = used.popleft()
@@ -152,7 +151,8 @@ class StreamPrefetch(Datapipe, one_to_one=True, inserted=True, seeded=False):
         side: torch.cuda.Stream,  # noqa: ARG002
     ) -> Generator[tuple[Any, torch.cuda.Event], None, None]:
         """Yield mini-batches, each with an event that follows its work on the side stream."""
-        prefetch = Prefetch(WithCudaEvent(self.datapipe, self.stream, device), self.buffer_size, self.timeout_seconds)
+        source, pins = WithCudaEvent(self.datapipe, self.stream, device), bool(find(self.datapipe, Pin))
+        prefetch = Prefetch(source, self.buffer_size, self.timeout_seconds, pins)
         RUN_OF[prefetch] = run
         yield from prefetch
 

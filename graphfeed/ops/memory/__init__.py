@@ -5,7 +5,7 @@ other processes.
 """
 
 from graphfeed.ops.mapped_memory import FileMemory, is_written, map_file, mapping_of
-from graphfeed.ops.memory.buffers import NUMPY_DTYPES, POOL, as_bytes, flat_bytes
+from graphfeed.ops.memory.buffers import NUMPY_DTYPES, POOL, as_bytes, flat_bytes, has_known_copies, pinning
 from graphfeed.ops.memory.pinned import PinOwner, empty_locked, is_page_locked, page_lock
 from graphfeed.ops.memory.read_choice import ReadChoice
 from graphfeed.ops.memory.shared_memory import (
@@ -22,6 +22,6 @@ from graphfeed.ops.memory.shared_memory import (
 
 __all__ = [
     "ALIGNMENT", "NUMPY_DTYPES", "POOL", "Bytes", "FileMemory", "MemoryFile", "PinOwner", "ReadChoice", "SharedMemory",
-    "align", "as_bytes", "collapse", "empty_locked", "flat_bytes", "is_page_locked", "is_written", "map_file",
-    "map_shared", "mapping_of", "page_lock", "populate", "read_at_random",
+    "align", "as_bytes", "collapse", "empty_locked", "flat_bytes", "has_known_copies", "is_page_locked", "is_written",
+    "map_file", "map_shared", "mapping_of", "page_lock", "pinning", "populate", "read_at_random",
 ]  # fmt: skip

@@ -1,5 +1,6 @@
 """Output buffers that are reused after the last tensor in them dies, since fresh pages cost more than copying."""
 
+import os
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ops.memory.pinned import is_page_locked
 from graphfeed.ops.memory.shared_memory import align, empty_shared
-from graphfeed.ops.process import ForkLock, current_limits, renew_in_child
+from graphfeed.ops.process import ForkLock, current_limits
 
 SMALL_BYTES = 1 << 15
 """Below this size, the system's allocator is as fast as the pool."""
@@ -36,9 +37,6 @@ class BufferPool:
         self.source: Callable[[int], NDArray[np.uint8] | None] | None = None
         """Called first, from any thread, with a size in bytes. Returns an array that frees its memory when it dies; or
         None, so that the pool provides the memory."""
-        self.num_pinning = 0
-        """The number of `pinning` contexts."""
-        renew_in_child(self, BufferPool.pin_nothing)
         self.idle_bytes = idle_bytes
         self.idle = 0
         self.lending = ForkLock()
@@ -46,24 +44,6 @@ class BufferPool:
         """Idle blocks by size, as arrays of `ctypes`: views of an array over a NumPy array refer to that one."""
         self.lent: dict[int, tuple[weakref.ref[NDArray[Any]], Any]] = {}
         """Blocks in use, each with a weak reference to its array, which lives as long as any view of it."""
-
-    @contextmanager
-    def pinning(self) -> Iterator[None]:
-        """Pin the large results of operations on the CPU, in any thread, so that they are copied to a GPU directly.
-
-        Mini-batches of 1,024 seeds, three hops and 14 MB, sampled on the CPU, then take 0.82 of the CPU time.
-        """
-        with self.lending.lock:
-            self.num_pinning += 1
-        try:
-            yield
-        finally:
-            with self.lending.lock:
-                self.num_pinning -= 1
-
-    def pin_nothing(self) -> None:
-        """Forget the contexts of the parent of a forked process, which can't use CUDA."""
-        self.num_pinning = 0
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """Return an uninitialised array, in an idle block if there is one."""
@@ -155,6 +135,27 @@ class NodeMaps:
 
 POOL = BufferPool()
 NODE_MAPS = NodeMaps()
+PINNING: ContextVar[int | None] = ContextVar("pinning", default=None)
+"""The process in which a thread pins results. Processes that are forked from it can't use CUDA."""
+
+
+@contextmanager
+def pinning() -> Iterator[None]:
+    """Pin the large results of operations on the CPU that this thread calls, so that they are copied to a GPU directly.
+
+    Mini-batches of 1,024 seeds, three hops and 14 MB, sampled on the CPU, then take 0.82 of the CPU time.
+    """
+    before = PINNING.set(os.getpid())
+    try:
+        yield
+    finally:
+        PINNING.reset(before)
+
+
+def pins_results() -> bool:
+    """Return whether this thread pins the large results of operations on the CPU."""
+    process = PINNING.get()
+    return process is not None and process == os.getpid()
 
 
 def is_plain_memory(tensor: torch.Tensor) -> bool:
@@ -214,10 +215,13 @@ def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device
     size = prod(shape) * dtype.itemsize
     if size == 0:
         return torch.empty(shape, dtype=dtype, device=device)
-    if POOL.num_pinning > 0 and SMALL_BYTES <= size <= POOL.idle_bytes:
+    if SMALL_BYTES <= size <= POOL.idle_bytes and pins_results():
         # Torch reuses the memory once the copies of tensors with this storage are finished, and never frees it, so that
         # it is not for a whole feature that is read during an epoch.
-        return torch.empty(shape, dtype=dtype, device=device, pin_memory=True)
+        made = torch.empty(shape, dtype=dtype, device=device, pin_memory=True)
+        storage: Any = made.untyped_storage()
+        storage.has_known_copies = True
+        return made
     known = NUMPY_DTYPES.get(dtype)
     if known is not None:
         return torch.from_numpy(POOL.empty(shape, known))
@@ -226,10 +230,18 @@ def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device
 
 def empty_array(size: int, dtype: Any) -> NDArray[Any]:
     """Return an uninitialised array for results, of which `as_tensor` makes tensors."""
-    if POOL.num_pinning <= 0:
+    if not pins_results():
         return POOL.empty(size, dtype)
     made: NDArray[Any] = empty(size, TORCH_DTYPES[np.dtype(dtype)]).numpy()
     return made
+
+
+def has_known_copies(tensor: torch.Tensor) -> bool:
+    """Return whether torch notices the copies of a tensor in pinned memory that an operation allocated.
+
+    It doesn't if the tensor was made from an array over that memory, and would reuse the memory too early.
+    """
+    return hasattr(tensor.untyped_storage(), "has_known_copies")
 
 
 def pinned_tensor(array: NDArray[Any]) -> torch.Tensor | NDArray[Any]:

@@ -9,7 +9,7 @@ import torch
 
 from graphfeed.ops import is_gpu, is_plain_memory
 from graphfeed.ops.arguments import checked
-from graphfeed.ops.memory import ALIGNMENT, as_bytes, is_page_locked
+from graphfeed.ops.memory import ALIGNMENT, as_bytes, has_known_copies, is_page_locked
 from graphfeed.storage.memory.tensor_codec import Frame
 
 TOGETHER_BYTES = 1 << 18
@@ -134,7 +134,9 @@ def pin(leaf: Any) -> Any:
     pinned = leaf.pin_memory()
     # `Tensor.is_pinned` may only be called once CUDA is initialized.
     torch.cuda.init()  # type: ignore[no-untyped-call]
-    return pinned
+    if pinned is not leaf or not isinstance(leaf, torch.Tensor) or has_known_copies(leaf):
+        return pinned
+    return torch.empty(leaf.shape, dtype=leaf.dtype, device="cpu", pin_memory=True).copy_(leaf)
 
 
 def blocks_of(tree: Any) -> Iterator[tuple[list[torch.Tensor], torch.Tensor, list[int]]]:

@@ -17,7 +17,7 @@ from graphfeed.distributed.ranks.transport import messages
 from graphfeed.distributed.ranks.transport.connections import Connections, own_address
 from graphfeed.distributed.ranks.transport.listener import GREETING, Listener
 from graphfeed.distributed.ranks.transport.messages import Traffic, receive, send
-from graphfeed.ops.memory import POOL
+from graphfeed.ops.memory import pinning
 from graphfeed.testing import limits
 from tests.kinds.digests import assert_same
 from tests.kinds.joint import in_threads
@@ -59,7 +59,7 @@ def test_tensors_and_options_of_every_kind_arrive_there_and_back_also_in_pieces(
 def test_what_arrives_while_results_are_pinned_is_not() -> None:
     # Torch would not notice the copies of its tensors to a GPU, and would reuse pinned memory too early.
     here, there = socket.socketpair()
-    with here, there, LockedMemory().installed(), POOL.pinning(), ThreadPoolExecutor(1) as pool:
+    with here, there, LockedMemory().installed(), pinning(), ThreadPoolExecutor(1) as pool:
         sent = pool.submit(send, there, {}, {"small": torch.arange(10), "large": torch.arange(10_000)})
         _, found = receive(here)
         sent.result()

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -16,7 +17,7 @@ from graphfeed.loader import InWorkers, Prefetch, RunContext
 from graphfeed.loader.transport import Closed
 from graphfeed.loader.transport.streams import parts_on_streams
 from graphfeed.loader.transport.thread_channel import ThreadChannel
-from graphfeed.ops.memory import POOL
+from graphfeed.ops.memory import buffers
 from graphfeed.storage.memory.tensor_tree import TOGETHER_BYTES
 from graphfeed.testing import limits
 from tests.kinds import pipelines
@@ -173,7 +174,46 @@ def test_threads_write_large_results_to_pinned_memory_that_is_copied_once(log: L
         minibatch = next(iter(loader))
         parts = parts_on_streams(minibatch)
         assert len(parts) == 4, "sources and positions of both hops, features, and small tensors"
-    assert POOL.num_pinning == 0
+    assert not buffers.pins_results()
+
+
+def large(nodes: int = 6000) -> Any:
+    """Return a pipeline of two mini-batches whose features are above the size of those that are copied together."""
+    made, numbers = torch.Generator().manual_seed(1), torch.arange(nodes)
+    graph = gf.from_coo((torch.randint(0, nodes, (nodes * 20,), generator=made), numbers.repeat(20)), nodes)
+    store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.rand(nodes, 32, generator=made))})
+    pipe = gf.ItemSampler(gf.ItemSet(numbers, names="seeds"), batch_size=nodes // 4)
+    return pipe.sample_neighbor(graph, [5]).fetch_feature(store, ["feat"])
+
+
+def without_first(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    """Replace features by a view of their array, of which torch knows nothing."""
+    found = {name: torch.from_numpy(rows.numpy()[1:]) for name, rows in (minibatch.node_features or {}).items()}
+    return replace(minibatch, node_features=found)
+
+
+def test_arrays_over_pinned_results_are_not_reused_before_they_are_copied(log: Log) -> None:
+    pipe = large().transform(without_first)
+    expected = digests(pipe.with_seed(3))
+    with gf.DataLoader(pipe.copy_to("meta"), 2, seed=3) as loader:
+        assert back(loader) == expected
+
+
+def test_a_loader_pins_no_results_of_another_one_and_none_of_its_caller(log: Log) -> None:
+    def is_pinned(minibatch: gf.MiniBatch) -> bool:
+        (rows,) = minibatch.node_features.values()
+        return rows.is_pinned()
+
+    def note(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        pinned.append(is_pinned(minibatch))
+        return minibatch
+
+    pinned, noted = list[bool](), large().transform(note)
+    with gf.DataLoader(noted.copy_to("meta"), 2, seed=3) as loader, gf.DataLoader(large(), 2, seed=3) as other:
+        for _, here in zip(loader, other, strict=True):
+            assert not is_pinned(here)
+            assert not buffers.empty(1 << 16, torch.int64).is_pinned()
+    assert pinned == [True] * 4
 
 
 def test_the_caller_s_stream_waits_behind_the_copies_and_is_known_to_the_allocator(log: Log) -> None:

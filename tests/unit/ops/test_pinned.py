@@ -311,7 +311,7 @@ def test_memory_that_a_gpu_cant_read_where_it_is_is_not_locked(
 
 def test_torch_notices_the_copies_of_parts_of_pinned_results(runtime: LockedMemory) -> None:
     seeds, neighbors = torch.arange(9000), torch.arange(3000, 12000)
-    with buffers.POOL.pinning():
+    with buffers.pinning():
         array = buffers.empty_array(9000, np.int64)
         rows = ops.compact(seeds, neighbors, num_nodes=12000).rows
     # No context is left: the last loader has ended in the meantime.
@@ -329,7 +329,7 @@ def test_results_that_are_larger_than_mini_batches_are_not_pinned(
     runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(buffers.POOL, "idle_bytes", 1 << 16)
-    with buffers.POOL.pinning():
+    with buffers.pinning():
         found = [buffers.empty(size, torch.int64).is_pinned() for size in (1 << 11, 1 << 12, 1 << 13, (1 << 13) + 1)]
     assert found == [False, True, True, False]
 
@@ -338,6 +338,6 @@ def test_a_forked_process_pins_no_results(runtime: LockedMemory) -> None:
     def pins() -> bool:
         return buffers.empty(1 << 13, torch.int64).is_pinned()
 
-    with buffers.POOL.pinning():
+    with buffers.pinning():
         assert (pins(), in_child(pins)) == (True, "False")
     assert not pins()
