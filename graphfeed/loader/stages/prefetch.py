@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -38,8 +38,8 @@ class Prefetch(Datapipe, one_to_one=True, inserted=True, seeded=False):
     datapipe: Datapipe[Any]
     buffer_size: int = 2
     timeout_seconds: float = field(default=600.0, repr=False)
-    pins: bool = field(default=False, repr=False)
-    """Whether large results are pinned, because a later stage would pin them."""
+    pins: ClassVar[bool] = False
+    """Whether large results are pinned, because a later stage would pin them. Assigned in a copy."""
 
     def __iter__(self) -> Iterator[Any]:
         run, channel = current_run(self), ThreadChannel(self.buffer_size)
@@ -151,8 +151,8 @@ class StreamPrefetch(Datapipe, one_to_one=True, inserted=True, seeded=False):
         side: torch.cuda.Stream,  # noqa: ARG002
     ) -> Generator[tuple[Any, torch.cuda.Event], None, None]:
         """Yield mini-batches, each with an event that follows its work on the side stream."""
-        source, pins = WithCudaEvent(self.datapipe, self.stream, device), bool(find(self.datapipe, Pin))
-        prefetch = Prefetch(source, self.buffer_size, self.timeout_seconds, pins)
+        prefetch = Prefetch(WithCudaEvent(self.datapipe, self.stream, device), self.buffer_size, self.timeout_seconds)
+        prefetch = prefetch.changed(pins=bool(find(self.datapipe, Pin)))
         RUN_OF[prefetch] = run
         yield from prefetch
 
