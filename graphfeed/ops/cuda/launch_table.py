@@ -71,11 +71,6 @@ class LaunchRecorder:
         finally:
             buffers.RECORDER.reset(before)
 
-    def take(self, made: torch.Tensor) -> torch.Tensor:
-        """Record an array that is allocated for a mini-batch; return it."""
-        self.made.append(made)
-        return made
-
     def note(
         self, function: Any, blocks: int, values: Sequence[int], with_width: Sequence[bool], arguments: Sequence[Any]
     ) -> None:

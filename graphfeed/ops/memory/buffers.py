@@ -210,7 +210,9 @@ def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device
     if device.type != "cpu":
         made = torch.empty(shape, dtype=dtype, device=device)
         recorder = RECORDER.get()
-        return made if recorder is None else recorder.take(made)
+        if recorder is not None:
+            recorder.made.append(made)
+        return made
     shape = (shape,) if isinstance(shape, int) else shape
     size = prod(shape) * dtype.itemsize
     if size == 0:

@@ -29,18 +29,8 @@ def append_rows(hop, indices, edge_times, picks, rows, local, moments, types):
 def clean_seeds(seeds, types, clean, is_wrong):
     """Copy seeds, replacing ids out of range by -1; set `is_wrong`, initially 0, to 1 if there are any."""
     # Where the seeds of each node type start, and its first id: ids within a type become ids of the graph.
-    seed_starts, first_ids = types
-    launch(
-        "clean_seeds",
-        seeds.numel(),
-        seeds,
-        seeds.numel(),
-        seed_starts,
-        first_ids,
-        first_ids.numel() - 1,
-        clean,
-        is_wrong,
-    )
+    (starts, first_ids), count = types, seeds.numel()
+    launch("clean_seeds", count, seeds, count, starts, first_ids, first_ids.numel() - 1, clean, is_wrong)
 
 
 def compact_typed_hop(hop, graph, picks, types, ranks, written, slots):
