@@ -1,6 +1,5 @@
 """Output buffers that are reused after the last tensor in them dies, since fresh pages cost more than copying."""
 
-import os
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ops.memory.pinned import is_page_locked
 from graphfeed.ops.memory.shared_memory import align, empty_shared
-from graphfeed.ops.process import ForkLock, current_limits
+from graphfeed.ops.process import ForkLock, after_fork_in_child, current_limits
 
 SMALL_BYTES = 1 << 15
 """Below this size, the system's allocator is as fast as the pool."""
@@ -135,8 +134,8 @@ class NodeMaps:
 
 POOL = BufferPool()
 NODE_MAPS = NodeMaps()
-PINNING: ContextVar[int | None] = ContextVar("pinning", default=None)
-"""The process in which a thread pins results. Processes that are forked from it can't use CUDA."""
+PINNING: ContextVar[bool] = ContextVar("pinning", default=False)
+"""Whether a thread pins the large results of operations on the CPU."""
 
 
 @contextmanager
@@ -145,17 +144,17 @@ def pinning() -> Iterator[None]:
 
     Mini-batches of 1,024 seeds, three hops and 14 MB, sampled on the CPU, then take 0.82 of the CPU time.
     """
-    before = PINNING.set(os.getpid())
+    before = PINNING.set(True)
     try:
         yield
     finally:
         PINNING.reset(before)
 
 
-def pins_results() -> bool:
-    """Return whether this thread pins the large results of operations on the CPU."""
-    process = PINNING.get()
-    return process is not None and process == os.getpid()
+@after_fork_in_child
+def pin_nothing() -> None:
+    # A forked process can't use CUDA.
+    PINNING.set(False)
 
 
 def is_plain_memory(tensor: torch.Tensor) -> bool:
@@ -217,7 +216,7 @@ def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device
     size = prod(shape) * dtype.itemsize
     if size == 0:
         return torch.empty(shape, dtype=dtype, device=device)
-    if SMALL_BYTES <= size <= POOL.idle_bytes and pins_results():
+    if PINNING.get() and SMALL_BYTES <= size <= POOL.idle_bytes:
         # Torch reuses the memory once the copies of tensors with this storage are finished, and never frees it, so that
         # it is not for a whole feature that is read during an epoch.
         made = torch.empty(shape, dtype=dtype, device=device, pin_memory=True)
@@ -232,7 +231,7 @@ def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device
 
 def empty_array(size: int, dtype: Any) -> NDArray[Any]:
     """Return an uninitialised array for results, of which `as_tensor` makes tensors."""
-    if not pins_results():
+    if not PINNING.get():
         return POOL.empty(size, dtype)
     made: NDArray[Any] = empty(size, TORCH_DTYPES[np.dtype(dtype)]).numpy()
     return made

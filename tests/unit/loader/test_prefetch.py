@@ -174,7 +174,7 @@ def test_threads_write_large_results_to_pinned_memory_that_is_copied_once(log: L
         minibatch = next(iter(loader))
         parts = parts_on_streams(minibatch)
         assert len(parts) == 4, "sources and positions of both hops, features, and small tensors"
-    assert not buffers.pins_results()
+    assert not buffers.PINNING.get()
 
 
 def large(nodes: int = 6000) -> Any:
