@@ -211,8 +211,8 @@ def interrupted(error: BaseException | None) -> bool:
 
 def join_or_abandon(threads: Iterable[threading.Thread]) -> None:
     # The garbage collector may call this in one of the threads.
-    threads = [thread for thread in threads if thread is not threading.current_thread()]
-    abandon(join_all(threads, sys.exc_info()[1]))
+    if threads := [thread for thread in threads if thread is not threading.current_thread()]:
+        abandon(join_all(threads, sys.exc_info()[1]))
 
 
 def join_all(threads: Iterable[threading.Thread], cause: BaseException | None) -> list[threading.Thread]:
