@@ -73,10 +73,11 @@ class BufferPool:
 
     def release(self, reference: "weakref.ref[NDArray[Any]]") -> None:
         _, block = self.lent.pop(id(reference))
+        size = len(block)
         with self.lending.lock:
-            if self.idle + len(block) <= self.idle_bytes:
-                self.idle += len(block)
-                self.blocks[len(block)].append(block)
+            if self.idle + size <= self.idle_bytes:
+                self.idle += size
+                self.blocks[size].append(block)
 
 
 class NodeMaps:

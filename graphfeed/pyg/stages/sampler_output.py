@@ -160,7 +160,7 @@ class ToSamplerOutput(Transform, keeps_size=True, seeded=False):
             fields["num_sampled_edges"] = {names[name]: counts[:last] for name, counts in hops.num_edges.items()}
         if self.disjoint:
             fields["batch"] = dict(hops.trees or {})
-        return {name: from_type_dict(values) for name, values in fields.items()}
+        return fields if None not in hops.rows else {name: from_type_dict(own) for name, own in fields.items()}
 
 
 def joined_hops(minibatch: SampledMiniBatch, stage: str, *, disjoint: bool) -> JoinedHops:
