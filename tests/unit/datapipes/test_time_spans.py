@@ -56,5 +56,5 @@ def test_what_has_no_spans_is_refused() -> None:
         (lambda: gf.ItemSampler(typed, every=5), ValueError, "every needs items without types and groups"),
         (lambda: gf.ItemSampler(event_items(), 5, every=5), ValueError, "leave out batch_size and drop_last"),
         (lambda: ANY.ItemSampler(event_items(), every=9).minibatch(99), IndexError, "must be in 0 .. 33, but is 99"),
-        (lambda: gf.ItemSampler(plain), TypeError, "batch_size must be an integer, but is None"),
+        (lambda: gf.ItemSampler(plain), TypeError, "batch_size is missing; give the number of items"),
     ])  # fmt: skip
