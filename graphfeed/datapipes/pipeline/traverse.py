@@ -39,6 +39,8 @@ class Rewritable:
     def changed(self, **fields: Any) -> Self:
         """Return a copy with other values in some fields, or in an attribute of one stage, such as `runs_in`.
 
+        `__init__` is not called, so the values are not checked.
+
         Raises:
             TypeError: The stage has no such field.
         """
