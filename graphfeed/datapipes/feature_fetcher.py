@@ -15,7 +15,7 @@ from graphfeed.datapipes.pipeline.traverse import graphs_before, seed_types_befo
 from graphfeed.datapipes.samplers.fanout_sampler import check_alone
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import is_gpu
-from graphfeed.ops.arguments import UnknownName, brief, check_known, nearest
+from graphfeed.ops.arguments import UnknownName, brief, check_known, kind_of, nearest
 from graphfeed.storage import Feature, FeatureStore
 from graphfeed.storage.features import PYG_DIM, StoreKey, read_each, stored_rows
 from graphfeed.storage.graph import ByType, FusedCSCSamplingGraph, count_edge_rows, to_type_dict, type_name
@@ -40,6 +40,17 @@ def feature_keys(domain: str, names: Names) -> list[StoreKey]:
 def is_list_of_names(value: object) -> bool:
     # A string is an iterable of strings too.
     return isinstance(value, Iterable) and not isinstance(value, str) and all(isinstance(own, str) for own in value)
+
+
+def instead_of(key: StoreKey, known: Sequence[StoreKey]) -> str:
+    """Return the end of an error message for a feature that the store lacks: what may have been meant."""
+    domain, of_type, name = key
+    names = [other[2] for other in known if tuple(other[:2]) == key[:2]]
+    if near := nearest(name, names):
+        return near
+    if of_type is None and not names and any(other[0] == domain for other in known):
+        return f", which has features by {domain} type; give a dict of lists of names by {domain} type"
+    return f"; it has {sorted(map(tuple, known), key=str)!s:.120}"
 
 
 def nodes_of(minibatch: MiniBatch) -> ByType | None:
@@ -74,6 +85,20 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
     main process fetch, which saves one copy of the rows. `changed(runs_in=...)` chooses where (see `Placement`).
     Rows of a `TrainableFeature` require gradients; the loader fetches them when you request the next mini-batch.
 
+    Args:
+        datapipe: Source of the mini-batches.
+        feature_store: The features by domain ("node" or "edge"), type and name.
+        node_feature_keys: Names of node features, or a dict of lists of names by node type if the graph has types.
+        edge_feature_keys: Names of edge features, or a dict of lists of names by edge type if the graph has types.
+        overlap_fetch: Whether the loader, after a copy to a GPU, fetches ahead of the caller's step on a separate
+            stream. On the CPU, workers always run ahead.
+        cooperative: Whether each rank of a joint mini-batch reads the rows of the nodes that it owns, and sends them to
+            the ranks that need them. The sampler needs `cooperative=True` as well. With a single rank, it has no
+            effect.
+        seed_edge_feature_keys: Names of features of the edges in the mini-batch's `seed_edge_ids`, or a dict of lists
+            of names by edge type. The item set needs a member `seed_edge_ids`, as those of `graphfeed ingest` have.
+            Negatives have no features.
+
     Raises:
         KeyError: The store does not have a feature, or a type is neither in the store nor in the graphs of earlier
             stages. If the store has no feature of a type of the graph, the error is raised for the first mini-batch
@@ -85,24 +110,16 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
 
     feature_store: FeatureStore
     node_feature_keys: Names | None = None
-    """Names of features, or a dict of names by node type if the graph has types."""
     edge_feature_keys: Names | None = None
-    """Names of features, or a dict of names by edge type if the graph has types."""
     overlap_fetch: bool = True
-    """Whether the loader, after a copy to a GPU, fetches ahead of the caller's step on a separate stream. On the CPU,
-    workers always run ahead."""
     cooperative: bool = False
-    """Whether each rank of a joint mini-batch reads the rows of the nodes that it owns, and sends them to the ranks
-    that need them. The sampler needs `cooperative=True` as well. With a single rank, it has no effect."""
     seed_edge_feature_keys: Names | None = None
-    """Names of features of the edges in the mini-batch's `seed_edge_ids`, or a dict of names by edge type. The item set
-    needs a member `seed_edge_ids`, as those of `graphfeed ingest` have. Negatives have no features."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.feature_store, FeatureStore):
             raise TypeError(
-                f"feature_store must be a FeatureStore, but is a {type(self.feature_store).__name__}; "
+                f"feature_store must be a FeatureStore, but is {kind_of(self.feature_store)}; "
                 "make one with BasicFeatureStore"
             )
         known = list(self.feature_store.keys())
@@ -113,11 +130,9 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
             if key not in self.feature_store and (key[1] is None or of_same_type):
                 domain, of_type, name = key
                 owner = f"{domain} type {brief(of_type)}" if of_type else f"{domain}s"
-                near = nearest(name, [other[2] for other in known if tuple(other[:2]) == key[:2]])
                 raise UnknownName(
                     f"{argument}_feature_keys: feature {brief(name)} of {owner} is not in the store"
-                    f"{near or '; it has '}"
-                    f"{'' if near else sorted(map(str, known))!s:.120}"
+                    f"{instead_of(key, known)}"
                 )
         self.check_rows()
         if self.cooperative and self.trained_keys:

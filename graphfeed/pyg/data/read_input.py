@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.datapipes import check_amount
-from graphfeed.ops.arguments import as_tensor, brief, checked, holds_whole
+from graphfeed.ops.arguments import as_tensor, brief, check_ids, checked, holds_whole
 from graphfeed.ops.sampling import as_times
 from graphfeed.pyg.data.graph_of_data import data_edges
 from graphfeed.pyg.data.store_data import EdgeType, end_types, plain_index
@@ -167,8 +167,7 @@ def make_items(given: InputNodes, num_nodes: int, name: str) -> ItemSet:
     nodes = nodes.to(torch.int64)
     if len(nodes) == 0:
         raise ValueError(f"{name} is empty; give at least one seed")
-    if int(nodes.min()) < 0 or int(nodes.max()) >= num_nodes:
-        raise ValueError(f"{name} must be in 0 .. {num_nodes - 1}, but hold {int(nodes.min())} .. {int(nodes.max())}")
+    check_ids(name, nodes, num_nodes)
     times = None
     if given.times is not None:
         times = as_tensor("input_time", given.times).cpu()
@@ -312,10 +311,7 @@ def check_link_ends(data: Tables, pairs: torch.Tensor, edge_type: EdgeType | Non
     if not holds_whole(pairs):
         raise ValueError(f"edge_label_index must be ids, but is {pairs.dtype}")
     for row, name in enumerate(("sources", "destinations")):
-        count = data.count_nodes(end_types(edge_type)[row])
-        low, high = int(pairs[row].min()), int(pairs[row].max())
-        if low < 0 or high >= count:
-            raise ValueError(f"the {name} of edge_label_index must be in 0 .. {count - 1}, but hold {low} .. {high}")
+        check_ids(f"edge_label_index ({name})", pairs[row], data.count_nodes(end_types(edge_type)[row]))
 
 
 def split_edge_type(data: Tables, given: Any) -> tuple[EdgeType, Any]:

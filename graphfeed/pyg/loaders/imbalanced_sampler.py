@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-from graphfeed.ops.arguments import as_tensor, brief, checked
+from graphfeed.ops.arguments import as_tensor, brief, check_ids, checked
 
 BITS = 1 << 62
 """Number of values of a random integer: so large that its remainder is practically uniform."""
@@ -84,11 +84,7 @@ def seed_nodes(given: Any, count: int) -> torch.Tensor:
             f"input_nodes of ImbalancedSampler must be ids, shape (N,), or a mask of {count} labels, but is "
             f"{brief(given)}; give the input_nodes of the loader"
         )
-    if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < count:
-        raise ValueError(
-            f"input_nodes of ImbalancedSampler must be in 0 .. {count - 1}, as there are {count} labels, but hold "
-            f"{int(nodes.min())} .. {int(nodes.max())}"
-        )
+    check_ids("input_nodes of ImbalancedSampler (one label each)", nodes, count)
     return nodes.long()
 
 

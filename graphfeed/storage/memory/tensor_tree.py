@@ -119,6 +119,8 @@ def to_device(tree: Any, device: torch.device | str, *, non_blocking: bool = Fal
     moved: dict[int, torch.Tensor] = {}
 
     def move(leaf: Any) -> Any:
+        if id(leaf) in moved:
+            return moved[id(leaf)]
         stays = isinstance(leaf, torch.Tensor) and not (leaf.is_cpu and leaf.layout == torch.strided)
         if (pinned or pin_first) and not stays and hasattr(leaf, "pin_memory"):
             leaf = pin(leaf)
@@ -127,7 +129,7 @@ def to_device(tree: Any, device: torch.device | str, *, non_blocking: bool = Fal
     for together, block, starts in blocks_of(tree) if pinned or is_gpu(device) else ():
         # By identity: a tensor that occurs twice in the tree is a single tensor afterwards, too.
         moved.update(zip(map(id, together), views_of(move(block), starts, together), strict=True))
-    return map_leaves(lambda leaf: moved[id(leaf)] if id(leaf) in moved else move(leaf), tree)
+    return map_leaves(move, tree)
 
 
 def pin(leaf: Any) -> Any:

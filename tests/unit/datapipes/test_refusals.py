@@ -213,6 +213,7 @@ def test_negative_samplers() -> None:
 
 
 WITHOUT_IDS = gf.fused_csc_sampling_graph(GRAPH.csc_indptr, GRAPH.indices)
+BY_TYPE = gf.BasicFeatureStore({("node", "user", "feat"): gf.TorchBasedFeature(torch.ones(20, 1))})
 STORE = gf.BasicFeatureStore(
     {
         ("node", None, "feat"): gf.TorchBasedFeature(torch.ones(3, 1)),
@@ -245,6 +246,7 @@ def test_features() -> None:
         (lambda: EMPTY.fetch_feature(STORE, {"user": ["faet"]}), KeyError,
          "node_feature_keys: feature .*faet.* of node type .*user.* is not in the store; did you mean 'feat'"),
         (lambda: EMPTY.fetch_feature(STORE, ["feat", "x"]), KeyError, "feature .*x.* of nodes is not in the store; it"),
+        (lambda: EMPTY.fetch_feature(BY_TYPE, ["x"]), KeyError, "not in the store, which has features by node type"),
         (lambda: EMPTY.fetch_feature(STORE, None, ["x"]), KeyError, "edge_feature_keys: feature .*x.* of edges is not"),
         (lambda: fetched(TYPED, users, ["feat"]), TypeError, r"is a list, but the mini-batch has types \['user', 'ite"),
         (lambda: fetched(TYPED, users, None, ["row"]), TypeError, r"edge_feature_keys is a list, but the mini-batch h"),

@@ -180,7 +180,7 @@ BOTH: Any = {"user": None, "item": None}
 OWN = "'time'; give input_time"
 Former: Any = pyg.NeighborSampler
 OF_NODES: list[Refusal] = [
-    (lambda: nodes(data(), IDS + 60), ValueError, "must be in 0 .. 59, but hold 60 .. 62"),
+    (lambda: nodes(data(), IDS + 60), ValueError, "must be in 0 .. 59, but holds 62; check"),
     (lambda: nodes(data(), IDS[:0]), ValueError, "is empty"),
     (lambda: nodes(data(), IDS > 0), ValueError, "is a mask of shape"),
     (lambda: nodes(data(), ONES), ValueError, "must be ids"),
@@ -218,8 +218,12 @@ OF_EDGES: list[Refusal] = [
     (lambda: links(data(edge_index=None)), ValueError, "edge_label_index is empty"),
     (lambda: links(data(), edge_label=ONES), ValueError, "edge_label must have 200 values"),
     (lambda: links(data(), edge_label_time=IDS, time_attr="time"), ValueError, "edge_label_time must have 200 values"),
-    (lambda: links(data(), torch.tensor([[60], [1]])), ValueError, "the sources of .* must be in 0 .. 59, but hold"),
-    (lambda: links(typed(), (KIND, PAIRS.T + 25)), ValueError, "the destinations of .* must be in 0 .. 24, but hold"),
+    (
+        lambda: links(data(), torch.tensor([[60], [1]])),
+        ValueError,
+        "edge_label_index .sources. must be in 0 .. 59, but",
+    ),
+    (lambda: links(typed(), (KIND, PAIRS.T + 25)), ValueError, "edge_label_index .destinations. must be in 0 .. 24"),
     (lambda: links(data(), torch.ones(2, 3)), ValueError, "edge_label_index must be ids, but is torch.float32"),
     (lambda: links(typed()), ValueError, "must name an edge type"),
     (lambda: links(typed(), ("a", "b", "c")), ValueError, "has the edge type"),
@@ -344,8 +348,8 @@ OF_LABELS: list[Refusal] = [
     (lambda: draw(IDS, num_samples=0), ValueError, "num_samples must be"),
     (lambda: draw(IDS, EACH > 0), ValueError, "input_nodes of ImbalancedSampler must be ids, .* or a mask of 3 labels"),
     (lambda: draw(IDS, ONES), ValueError, "input_nodes of ImbalancedSampler must be ids"),
-    (lambda: draw(IDS, IDS + 1), ValueError, "ImbalancedSampler must be in 0 .. 2, as there are 3 labels, but hold"),
-    (lambda: draw(IDS, IDS - 1), ValueError, "but hold -1 .. 1"),
+    (lambda: draw(IDS, IDS + 1), ValueError, "ImbalancedSampler .* must be in 0 .. 2, but holds 3"),
+    (lambda: draw(IDS, IDS - 1), ValueError, "but holds -1"),
     (lambda: nodes(data(), IDS, sampler=draw(IDS[:2])), ValueError, "is a ImbalancedSampler of 2 seeds, but .* has 3"),
     (lambda: nodes(data(), IDS, sampler=draw(data().y, IDS + 1)), ValueError, "ImbalancedSampler of other seeds than"),
     (
