@@ -14,7 +14,7 @@ from graphfeed.datapipes.samplers.subgraph_sampler import with_nodes
 from graphfeed.datapipes.samplers.temporal_neighbor_sampler import TemporalNeighborSampler
 from graphfeed.datapipes.samplers.temporal_sampler import TemporalSampler
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, kind_of
 from graphfeed.ops.sampling import as_times
 from graphfeed.storage import Feature, FusedCSCSamplingGraph, SampledSubgraph, TorchBasedFeature
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, has_latest
@@ -205,7 +205,7 @@ def arranged(
 def times_by_id(graph: Any, name: str) -> torch.Tensor:
     """Return the time of each edge, in the order of the edges' ids."""
     if not isinstance(graph, FusedCSCSamplingGraph):
-        raise TypeError(f"to_matrix needs times for a {type(graph).__name__}; pass the time of each edge as a Feature")
+        raise TypeError(f"to_matrix needs times for {kind_of(graph)}; pass the time of each edge as a Feature")
     times = as_times("the edges' timestamps", graph.edge_attribute(name))
     ids = (graph.edge_attributes or {}).get(ORIGINAL_EDGE_ID)
     if ids is None or len(ids) == 0:

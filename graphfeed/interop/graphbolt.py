@@ -111,7 +111,7 @@ class Waiter(_PassOn, name="wait", seeded=False):
         wait = getattr(minibatch, "wait", None)
         if not callable(wait):
             raise TypeError(
-                f"wait() got a {type(minibatch).__name__} without a wait method; leave wait() out of the pipeline, "
+                f"wait() got {kind_of(minibatch)} without a wait method; leave wait() out of the pipeline, "
                 "unless an earlier stage attaches this method to its mini-batches"
             )
         wait()

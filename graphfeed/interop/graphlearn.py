@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphfeed.ops.arguments import checked
+from graphfeed.ops.arguments import checked, kind_of
 from graphfeed.ops.process import regular_file
 from graphfeed.storage import BasicFeatureStore, TorchBasedFeature
 from graphfeed.storage.datasets import check_file
@@ -94,7 +94,7 @@ def read_tensor(path: Path) -> torch.Tensor:
 
 def to_tensor(path: Path, value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
-        raise ValueError(f"{path} must hold a tensor, but holds a {type(value).__name__}")
+        raise ValueError(f"{path} must hold a tensor, but holds {kind_of(value)}")
     return value
 
 

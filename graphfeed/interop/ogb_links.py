@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import brief, check_ids
+from graphfeed.ops.arguments import brief, check_ids, kind_of
 from graphfeed.storage.datasets import HeteroItemSet, ItemSet
 from graphfeed.storage.graph import ends_of
 from graphfeed.storage.memory import ARRAY_SHELLS, Shell, read_tensors, shell_array
@@ -46,7 +46,7 @@ def read_links(folder: Path, sizes: Mapping[Any, int], relations: Mapping[int, s
 def read_link_columns(path: Path, content: Any) -> dict[str, Any]:
     """Return the tensors and dicts of a dict by name. Lists of strings, such as the types of heads, are left out."""
     if not isinstance(content, Mapping):
-        raise ValueError(f"{path} must hold a dict of arrays, but holds a {type(content).__name__}")
+        raise ValueError(f"{path} must hold a dict of arrays, but holds {kind_of(content)}")
     try:
         columns = {
             name: torch.from_numpy(shell_array(value)) if isinstance(value, Shell) else value

@@ -34,7 +34,7 @@ from graphfeed.loader.progress import (
 from graphfeed.loader.rules import LoaderOptions, MemoryBudget
 from graphfeed.loader.run import RUN_LISTENERS
 from graphfeed.loader.runner import Runner, Servers, Workers
-from graphfeed.ops.arguments import brief, check_count, checked
+from graphfeed.ops.arguments import brief, check_count, checked, kind_of
 from graphfeed.ops.process import renew_in_child
 from graphfeed.storage.memory import Cache
 
@@ -252,7 +252,7 @@ class DataLoader(Generic[Batch]):
 
     def __getitem__(self, index: Any) -> Any:
         raise TypeError(
-            f"a {type(self).__name__} of graphfeed is iterated, and has no item {brief(index)}; to have workers of "
+            f"{kind_of(self)} of graphfeed is iterated, and has no item {brief(index)}; to have workers of "
             "torch's DataLoader or torchdata's StatefulDataLoader run a pipeline, pass them the pipeline itself, with "
             "batch_size=None; in a graph of torchdata's nodes, use loader.as_node()"
         )

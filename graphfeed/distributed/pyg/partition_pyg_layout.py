@@ -10,6 +10,7 @@ import torch
 from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.part_layout import FILE_NAME, check_identity
+from graphfeed.ops.arguments import kind_of
 from graphfeed.pyg.data import StoreEdges, make_graph
 from graphfeed.storage import FeatureKey, TorchBasedFeature
 from graphfeed.storage.datasets import check_file
@@ -79,7 +80,7 @@ class PyGLayout:
         path = f"{name}.pt" if type_name is None else f"{name}/{type_name.replace(':', '__')}.pt"
         parts = self.read(path)
         if not isinstance(parts, torch.Tensor):
-            raise ValueError(f"{path} in {self.root} must contain a tensor, but contains a {type(parts).__name__}")
+            raise ValueError(f"{path} in {self.root} must contain a tensor, but contains {kind_of(parts)}")
         return parts
 
     def read(self, name: str) -> Any:
@@ -96,7 +97,7 @@ class PyGLayout:
         folder = f"part_{part}" if (self.root / f"part_{part}").is_dir() else f"part{part}"
         content = self.read(f"{folder}/{name}")
         if not isinstance(content, dict):
-            raise ValueError(f"a file of a part in {self.root} must contain a dict, but has a {type(content).__name__}")
+            raise ValueError(f"a file of a part in {self.root} must contain a dict, but has {kind_of(content)}")
         if not self.typed:
             return {None: content}
         by_type = {":".join(name) if isinstance(name, tuple) else name: values for name, values in content.items()}

@@ -126,7 +126,7 @@ def array_text(array: Any) -> str:
     if is_small and type(array).__repr__ in KNOWN_TEXTS:
         with suppress(RuntimeError, NotImplementedError):
             return shorten(repr(array), MOST_LETTERS)
-    return f"a {type(array).__name__} of shape {tuple(array.shape)} and {array.dtype}"
+    return f"{kind_of(array)} of shape {tuple(array.shape)} and {array.dtype}"
 
 
 def join_words(parts: Sequence[str], count: int) -> str:

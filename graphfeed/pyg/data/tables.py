@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, kind_of
 from graphfeed.ops.process import import_optional, install_hint
 from graphfeed.pyg.data.store_data import EdgeType, StorePair, check_index_tensor
 
@@ -97,7 +97,7 @@ def check_edge_index(table: Any, owner: str) -> None:
 def check_data(data: Any) -> None:
     # A pair of stores has no attributes to iterate over.
     if not is_data(data):
-        raise TypeError(f"data must be a Data or HeteroData of PyG, but is a {type(data).__name__}")
+        raise TypeError(f"data must be a Data or HeteroData of PyG, but is {kind_of(data)}")
 
 
 def check_untyped(data: Any, loader: str) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import Dataset
 
 from graphfeed.datapipes import Datapipe, MiniBatch
-from graphfeed.ops.arguments import brief, check_count, checked
+from graphfeed.ops.arguments import brief, check_count, checked, kind_of
 from graphfeed.ops.structure import coo_to_csc, expand_indptr
 from graphfeed.pyg.data.features_of_data import FLAT, DataFeatures, domain_of, features_of_data, is_frame, is_trained
 from graphfeed.pyg.data.graph_of_data import data_edges, graph_of_data
@@ -116,7 +116,7 @@ class ClusterData(Dataset[Any]):
         for name, domain in self._domains.items():
             if is_trained(data[name]):
                 raise TypeError(
-                    f"{name} is a {type(data[name]).__name__}, whose rows can't be reordered; give the data the ids of "
+                    f"{name} is {kind_of(data[name])}, whose rows can't be reordered; give the data the ids of "
                     f"the {domain}s instead, and fetch their rows in your loop: table.fetch(batch.ids)"
                 )
             if domain is not None:
@@ -242,7 +242,7 @@ class ClusterLoader(PyGLoader):
     def __init__(self, cluster_data: Any, **kwargs: Any) -> None:
         theirs = import_pyg("torch_geometric.loader", type(self).__name__).ClusterData
         if not isinstance(cluster_data, (ClusterData, theirs)):
-            raise TypeError(f"cluster_data must be a ClusterData, but is a {type(cluster_data).__name__}")
+            raise TypeError(f"cluster_data must be a ClusterData, but is {kind_of(cluster_data)}")
         options = TorchOptions.of(kwargs, type(self).__name__)
         part = cluster_data.partition
         # The columns of a graph group edges by destination; edges that are grouped by source are reversed.

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.ops.arguments import checked
+from graphfeed.ops.arguments import checked, kind_of
 from graphfeed.pyg.data.features_of_data import features_of_data
 from graphfeed.pyg.data.read_input import InputEdges, NegativeSampling, read_input_edges
 from graphfeed.pyg.loaders.pyg_loader import SHARE, ExtraOptions, PyGLoader, read_options, weights_of
@@ -71,7 +71,7 @@ class LinkLoader(PyGLoader):
         neighborhoods = getattr(link_sampler, "neighborhoods", None)
         if neighborhoods is None and len(edges.edge_types) > 1:
             raise TypeError(
-                f"link_sampler is a {type(link_sampler).__name__}, which samples around edges of one type, but "
+                f"link_sampler is {kind_of(link_sampler)}, which samples around edges of one type, but "
                 f"edge_label_index has {len(edges.edge_types)}; give one, or a NeighborSampler of graphfeed.pyg"
             )
         if neighborhoods is None:

@@ -19,7 +19,7 @@ from graphfeed.datapipes import Datapipe, FanoutSampler, ItemSampler, Transform
 from graphfeed.datapipes.pipeline import Observer, Placement, find, traverse
 from graphfeed.loader import DataLoader, make_plan
 from graphfeed.loader.stages import Pin
-from graphfeed.ops.arguments import brief, checked
+from graphfeed.ops.arguments import brief, checked, kind_of
 from graphfeed.pyg.data.features_of_data import DataFeatures, contents_of, features_of_data
 from graphfeed.pyg.data.store_data import StorePair
 from graphfeed.pyg.data.tables import as_data, import_pyg
@@ -167,7 +167,7 @@ def check_sampler_inputs(sampler: Any, items: ItemSet | HeteroItemSet) -> None:
     # Either package's `ImbalancedSampler`; PyG's is a `WeightedRandomSampler`.
     known, nodes = getattr(sampler, "num_labels", None), getattr(sampler, "nodes", None)
     known = len(sampler.weights) if isinstance(sampler, WeightedRandomSampler) else known
-    name = f"sampler is a {type(sampler).__name__}"
+    name = f"sampler is {kind_of(sampler)}"
     if known is not None and known != len(items):
         raise ValueError(f"{name} of {known} seeds, but the loader has {len(items)}; give both the same input_nodes")
     sets = [items] if isinstance(items, ItemSet) else list(items.by_type.values())

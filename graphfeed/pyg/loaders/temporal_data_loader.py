@@ -7,7 +7,7 @@ import torch
 
 from graphfeed.datapipes import ItemSampler, MiniBatch, Transform
 from graphfeed.loader import add_ends
-from graphfeed.ops.arguments import checked
+from graphfeed.ops.arguments import checked, kind_of
 from graphfeed.pyg.data.features_of_data import HOLE
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
@@ -67,7 +67,7 @@ class TemporalDataLoader(PyGLoader):
     def __init__(self, data: Any, batch_size: int = 1, neg_sampling_ratio: float = 0.0, **kwargs: Any) -> None:
         module = import_pyg("torch_geometric.data", type(self).__name__)
         if not isinstance(data, module.TemporalData):
-            raise TypeError(f"data must be a TemporalData of PyG, but is a {type(data).__name__}")
+            raise TypeError(f"data must be a TemporalData of PyG, but is {kind_of(data)}")
         for name in ("shuffle", "sampler", "batch_sampler"):
             if kwargs.get(name):
                 raise ValueError(f"events are ordered by time, so {name} can't be given; leave it out")

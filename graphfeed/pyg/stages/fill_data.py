@@ -12,6 +12,7 @@ import torch
 
 from graphfeed.datapipes import Datapipe, FeatureFetcher, MiniBatch, Transform
 from graphfeed.datapipes.pipeline import Placement, Traits
+from graphfeed.ops.arguments import kind_of
 from graphfeed.pyg.data.features_of_data import EDGES, DataFeatures, as_given
 from graphfeed.pyg.data.fill_batch import fill_batch
 from graphfeed.pyg.data.store_data import end_types
@@ -225,7 +226,7 @@ class ToPyGData(Transform[Any], name="to_pyg_data", keeps_size=True, seeded=Fals
     def __call__(self, minibatch: Any) -> Any:
         if not isinstance(minibatch, MiniBatch):
             raise TypeError(
-                f"to_pyg_data() needs mini-batches, but got a {type(minibatch).__name__}; name the members of the "
+                f"to_pyg_data() needs mini-batches, but got {kind_of(minibatch)}; name the members of the "
                 "item set, and make each stage return a MiniBatch"
             )
         return fill_batch(minibatch, self.by_hop)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
 
+from graphfeed.ops.arguments import kind_of
 from graphfeed.ops.process import ProgressBar, current_limits, progress_bar, regular_file
 from graphfeed.storage.memory.outside_files import BROKEN, check_saved_numbers, map_npy, read_array, read_npy
 
@@ -41,7 +42,7 @@ def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
             raise ValueError(f"{key}: {path} is bfloat16, which .npy files can't hold; save it as float16 or float32")
         array = array.detach().numpy()
     if not isinstance(array, np.ndarray):
-        raise ValueError(f"{key}: {path} must hold one {format} array, but holds a {type(array).__name__}")
+        raise ValueError(f"{key}: {path} must hold one {format} array, but holds {kind_of(array)}")
     check_saved_numbers(f"{key}: {path}", array.dtype)
     return array
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from graphfeed.ops import is_gpu
-from graphfeed.ops.arguments import as_tensor
+from graphfeed.ops.arguments import as_tensor, kind_of
 
 if TYPE_CHECKING:
     from graphfeed.storage.features.feature import Feature
@@ -15,7 +15,7 @@ def check_constant(feature: "Feature") -> "Feature":
     """Return a feature whose rows may be cached or sent to other ranks; raise a TypeError if they are trained."""
     if feature.is_trained:
         raise TypeError(
-            f"rows of a {type(feature).__name__} can't be cached or partitioned, because each step changes them; use "
+            f"rows of {kind_of(feature)} can't be cached or partitioned, because each step changes them; use "
             "the feature itself"
         )
     return feature

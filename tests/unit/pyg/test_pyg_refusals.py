@@ -350,7 +350,7 @@ OF_LABELS: list[Refusal] = [
     (lambda: draw(IDS, ONES), ValueError, "input_nodes of ImbalancedSampler must be ids"),
     (lambda: draw(IDS, IDS + 1), ValueError, "ImbalancedSampler .* must be in 0 .. 2, but holds 3"),
     (lambda: draw(IDS, IDS - 1), ValueError, "but holds -1"),
-    (lambda: nodes(data(), IDS, sampler=draw(IDS[:2])), ValueError, "is a ImbalancedSampler of 2 seeds, but .* has 3"),
+    (lambda: nodes(data(), IDS, sampler=draw(IDS[:2])), ValueError, "is an ImbalancedSampler of 2 seeds, but .* has 3"),
     (lambda: nodes(data(), IDS, sampler=draw(data().y, IDS + 1)), ValueError, "ImbalancedSampler of other seeds than"),
     (
         lambda: nodes(data(), IDS, sampler=WEIGHTED),

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops import CompletedFuture, check_one_rank
-from graphfeed.ops.arguments import are_below, bounds, checked
+from graphfeed.ops.arguments import are_below, bounds, checked, kind_of
 from graphfeed.ops.structure import compact, compact_parts, expand_indptr
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph, mark_sampled
 from graphfeed.storage.graph.type_names import EdgeType, NodeType, ends_of, from_type_dict, to_type_dict, with_all_types
@@ -269,7 +269,7 @@ def columns_by_type(
                 f"{type(seeds).__name__}; pass a tensor"
             )
     elif not isinstance(seeds, Mapping):
-        raise TypeError(f"the columns are by edge type, but the seeds are a {type(seeds).__name__}; pass a dict")
+        raise TypeError(f"the columns are by edge type, but the seeds are {kind_of(seeds)}; pass a dict")
     cscs, complete = to_type_dict(csc_formats), to_type_dict(seeds)
     some = next(iter([*complete.values(), *(csc.indices for csc in cscs.values())]), torch.empty(0, device="cpu"))
     # Node types that only occur in edge types have no seeds.
