@@ -57,7 +57,7 @@ class ForkLock:
         renew_in_child(self, ForkLock._renew)
 
     def _renew(self) -> None:
-        # Free, or held by the forking thread, which will release it.
+        # Free, or locked by the forking thread, which will release it.
         if self.lock.acquire(blocking=False):
             self.lock.release()
         else:

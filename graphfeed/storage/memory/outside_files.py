@@ -64,7 +64,7 @@ def map_npy(path: str | Path) -> Any:
 
 
 def check_saved_numbers(path: str | Path, dtype: np.dtype[Any]) -> None:
-    # Tensors can't have long doubles, strings, dates or objects.
+    # Tensors can't have extended-precision floats, strings, dates or objects.
     if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
         raise ValueError(f"{path} holds {dtype}, which tensors can't have; save numbers or booleans")
 

@@ -63,7 +63,7 @@ class Program:
         return result, self.step[0]
 
     def _finish(self) -> None:
-        """Load all kernels, and lay out the arguments of `run_steps`."""
+        """Load all kernels, and write the arguments of `run_steps`."""
         # Not earlier, because a growing array moves.
         base = self.words.buffer_info()[0]
         self.ready = array("q")

@@ -23,7 +23,7 @@ MOST_PREPARED = 64
 
 
 def keep(graph: GraphArrays, key: Any, prepare: Callable[[], Prepared]) -> Prepared:
-    """Return what `prepare` returns, kept under a key until the graph changes."""
+    """Return the result of `prepare`, kept under a key until the graph changes."""
     kept, before = PREPARED.get(graph), graph.version
     if kept is None or len(kept[1]) >= MOST_PREPARED or not all(map(operator.is_, kept[0], before)):
         # Free the outdated results before computing a new one.
