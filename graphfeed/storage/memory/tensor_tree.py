@@ -84,16 +84,17 @@ def child_values(value: Any) -> Iterable[Any]:
 def tensors_in(tree: Any) -> list[torch.Tensor]:
     """Return the tensors inside mappings, lists, tuples and dataclasses, duplicates included."""
     found: list[torch.Tensor] = []
-
-    def visit(part: Any) -> None:
-        if isinstance(part, torch.Tensor):
-            found.append(part)
-        elif isinstance(part, (Mapping, list, tuple)) or is_dataclass(part):
-            for child in child_values(part):
-                visit(child)
-
-    visit(tree)
+    collect_tensors(tree, found)
     return found
+
+
+def collect_tensors(tree: Any, found: list[torch.Tensor]) -> None:
+    # Not a nested function: one that calls itself is a cycle, which would keep the tensors in memory.
+    if isinstance(tree, torch.Tensor):
+        found.append(tree)
+    elif isinstance(tree, (Mapping, list, tuple)) or is_dataclass(tree):
+        for part in child_values(tree):
+            collect_tensors(part, found)
 
 
 def count_bytes(tree: Any) -> int:

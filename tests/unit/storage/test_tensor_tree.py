@@ -1,13 +1,15 @@
 """Containers of tensors: their leaves, how they move together, and how they are printed."""
 
-from collections.abc import Iterator
+import gc
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from graphfeed.storage import CSCFormatBase
-from graphfeed.storage.memory import all_pinned, tensors_in, to_device
+from graphfeed.storage.memory import all_pinned, count_bytes, tensors_in, to_device
 from graphfeed.storage.memory.tensor_tree import TOGETHER_BYTES, Movable
 from tests.stand_ins.locked_memory import LockedMemory
 
@@ -22,6 +24,19 @@ class Pair(NamedTuple):
 def test_tensors_are_found_in_order_and_as_often_as_they_occur() -> None:
     tree = {"a": [FIRST, (SECOND, "text")], "b": CSCFormatBase(FIRST, SECOND[:1]), "c": Pair(FIRST, None)}
     assert [tensor.tolist() for tensor in tensors_in(tree)] == [[0, 1], [3], [0, 1], [3], [0, 1]]
+
+
+@pytest.mark.parametrize("look", [count_bytes, all_pinned, tensors_in])
+def test_tensors_that_were_looked_at_are_freed_without_the_garbage_collector(look: Callable[[Any], object]) -> None:
+    gc.disable()
+    try:
+        tensor = torch.zeros(3)
+        freed = weakref.ref(tensor)
+        look({"a": [tensor]})
+        del tensor
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_moving_goes_through_containers_and_leaves_the_rest() -> None:
