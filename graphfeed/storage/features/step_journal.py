@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary, finalize
 import torch
 
 from graphfeed.ops.arguments import check_ids
+from graphfeed.ops.process import after_fork_in_child
 from graphfeed.ops.rows import gather_rows
 from graphfeed.storage.memory.new_file import explained
 
@@ -27,11 +28,11 @@ class ProcessLock:
     """A lock of a file, which is created, against other processes. It ends with this object, and with the process."""
 
     def __init__(self, path: Path) -> None:
-        file = path.open("ab")
-        finalize(self, file.close)
+        self.file = path.open("ab")
+        finalize(self, self.file.close)
         if sys.platform != "win32":
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise RuntimeError(f"{path} is that of a table of another process; wait for it, or end it") from error
             except OSError:
@@ -42,21 +43,36 @@ LOCKS: WeakValueDictionary[Path, ProcessLock] = WeakValueDictionary()
 """The locks of this process, which its tables share."""
 
 
+def lock_of(path: Path) -> ProcessLock:
+    """Return the lock of a file. Keep it as long as this process may write to what the file is about.
+
+    Raises:
+        RuntimeError: Another process has the lock.
+    """
+    lock = LOCKS.get(path.resolve()) or ProcessLock(path)
+    LOCKS[path.resolve()] = lock
+    return lock
+
+
+@after_fork_in_child
+def leave_locks_to_parent() -> None:
+    """Close the files of the locks, so that they end with the parent and not with the last of its children."""
+    for lock in LOCKS.values():
+        lock.file.close()
+    LOCKS.clear()
+
+
 class StepJournal:
     """The journal of a table. A process may be killed at any time; after a power cut, the files may be inconsistent.
 
     Args:
         path: The file of the journal.
         tables: The tables, which are mapped from files.
-
-    Raises:
-        RuntimeError: Another process has a table with this journal.
+        lock: The lock of the file.
     """
 
-    def __init__(self, path: Path, tables: Mapping[str, torch.Tensor]) -> None:
-        self._path, self._tables = path, tables
-        self._lock = LOCKS.get(path.resolve()) or ProcessLock(path)
-        LOCKS[path.resolve()] = self._lock
+    def __init__(self, path: Path, tables: Mapping[str, torch.Tensor], lock: ProcessLock) -> None:
+        self._path, self._tables, self._lock = path, tables, lock
 
     @contextmanager
     def change(self, offsets: torch.Tensor | None, options: Any) -> Iterator[None]:

@@ -24,7 +24,7 @@ from graphfeed.ops.process import uninterrupted
 from graphfeed.ops.rows import FLOATS, StepRule, gather_rows, train_rows
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature, dtype_and_shape
 from graphfeed.storage.features.fetched_rows import EarlierRows, FetchAhead, FetchedRows
-from graphfeed.storage.features.step_journal import StepJournal
+from graphfeed.storage.features.step_journal import StepJournal, lock_of
 from graphfeed.storage.features.trained_files import (
     EARLIER,
     Tables,
@@ -149,12 +149,14 @@ class TrainableFeature(Feature):
         self.fetched, self.earlier = FetchedRows(), EarlierRows(staleness)
         self._files = None if path is None else files_of(path, journal=journal, has_state=rule.width(dim) > 0)
         self.is_mapped = self._files is not None
+        # Before any file is created, which is deleted if this method fails: it may be that of another process.
+        lock = lock_of(self._files.journal) if self._files and journal and num_rows else None
         is_new = self._files is None or not self._files.rows.exists()
         try:
             self._rows = new_table((num_rows, dim), dtype, self._files and self._files.rows)
             self.set_rule(rule)
-            if self._files and journal and num_rows:
-                self._journal = StepJournal(self._files.journal, self._tables())
+            if self._files and lock:
+                self._journal = StepJournal(self._files.journal, self._tables(), lock)
             # The system should read, and later write, only the pages of rows: not large parts of the file.
             read_at_random([table for table in (self._rows, self._state) if self._files and table.numel()], yes=True)
             if is_new:
@@ -333,7 +335,8 @@ class TrainableFeature(Feature):
                 ids = part["ids"][first:last] if "ids" in part else torch.arange(first, last, device="cpu")
                 chosen, offsets = self._find_own(ids)
                 for name, table in tables.items():
-                    table[offsets] = part[name][first:last][chosen]
+                    # A copy, because a state of the table may have the table itself.
+                    table[offsets] = part[name][first:last][chosen].clone()
 
     def _find_own(self, ids: torch.Tensor) -> tuple[Any, torch.Tensor]:
         """Return which of some ids have their rows here, as an index, and the offsets of these rows."""

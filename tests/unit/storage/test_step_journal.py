@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from graphfeed import TrainableFeature
+from graphfeed.storage.features.trained_files import new_table
 from tests.kinds.digests import assert_same
 from tests.kinds.refusals import check_refused
 
@@ -222,6 +223,57 @@ def test_two_processes_do_not_train_one_table(tmp_path: Path) -> None:
     first = table(path).num_steps
     step(table(path), 0)
     assert table(path).num_steps == first + 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks are those of POSIX")
+def test_two_processes_that_create_a_table_at_once_leave_the_files_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, ended = tmp_path / "rows.npy", list[int]()
+
+    def create_meanwhile(*given: Any) -> Any:
+        if not ended:
+            command = [sys.executable, "-c", AT_ANY_TIME, str(path)]
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:
+                try:
+                    ended.append(other.wait(30))
+                finally:
+                    other.kill()
+        return new_table(*given)
+
+    monkeypatch.setattr("graphfeed.storage.features.trainable_feature.new_table", create_meanwhile)
+    feature = table(path)
+    assert ended == [1]
+    step(feature, 0)
+    assert_same(without_rate(table(path)), expected("adam", 1))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_does_not_keep_the_lock_of_its_parent(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npy"
+    feature, (ended, end), (began, begin) = table(path), os.pipe(), os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(begin, b"x")
+        os.read(ended, 1)
+        os._exit(0)
+    try:
+        os.read(began, 1)
+        step(feature, 0)
+        del feature
+        assert table(path).num_steps == 1
+    finally:
+        os.write(end, b"x")
+        os.waitpid(child, 0)
+        for descriptor in (ended, end, began, begin):
+            os.close(descriptor)
+
+
+def test_a_table_can_load_its_own_state(tmp_path: Path) -> None:
+    feature = table(tmp_path / "rows.npy")
+    step(feature, 0)
+    feature.load_state_dict(feature.state_dict())
+    assert_same(without_rate(feature), expected("adam", 1))
+    assert_same(without_rate(table(tmp_path / "rows.npy")), expected("adam", 1))
 
 
 def test_a_table_without_rows_needs_no_journal(tmp_path: Path) -> None:
