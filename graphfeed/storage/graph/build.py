@@ -31,7 +31,8 @@ def split_edges(name: str, edges: Edges) -> tuple[torch.Tensor, torch.Tensor]:
     if shape == (0,):
         pair, shape = torch.empty(2, 0, device="cpu"), (2, 0)  # no edges, given as torch.tensor([])
     if shape[:1] != (2,):
-        given = f"shape {shape}; transpose it" if shape[1:] == (2,) else f"{shape[0]} parts"
+        is_list = not isinstance(pair, torch.Tensor)
+        given = f"{len(pair)} parts" if is_list else f"shape {shape}{'; transpose it' if shape[1:] == (2,) else ''}"
         raise ValueError(f"{wanted}, but has {given}")
     sources, destinations = pair
     return as_ids(f"the sources of {name}", sources), as_ids(f"the destinations of {name}", destinations)

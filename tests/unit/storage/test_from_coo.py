@@ -153,6 +153,7 @@ WRONG_NODES = {"user": torch.ones(3), "item": torch.ones(2)}
 REFUSED: list[Refusal] = [
     (graph_of((SOURCES,), 5), ValueError,
      r"edges must be \(sources, destinations\) or a tensor of shape \(2, E\), but "),
+    (graph_of({"a:b:a": torch.tensor(5)}, {"a": 1}), ValueError, r"of shape \(2, E\), but has shape \(\)"),
     (graph_of(MANY.T, 1), ValueError, r"or a tensor of shape \(2, E\), but has shape \(1000000, 2\); transpose"),
     (graph_of((SOURCES, DESTINATIONS[:4]), 5), ValueError, "equally long, but have 5 and 4 ids"),
     (graph_of(ENDS, 4), ValueError, r"sources must be in 0 \.\. 3, but holds 4"),
