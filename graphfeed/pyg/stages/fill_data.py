@@ -116,14 +116,16 @@ class FillData(Transform, keeps_size=True, seeded=False):
         replaces = not (typed or self.is_subgraph)
         for node_type, trees in own["batch"].items():
             # In a `Batch`, `batch` is a node attribute like others.
-            if trees is not None or (replaces and "batch" not in self.features.node_names.get(node_type, ())):
+            replaces_own = replaces and "batch" not in self.features.node_names.get(node_type, ())
+            if node_type in nodes and (trees is not None or replaces_own):
                 nodes[node_type]["batch"] = trees
         for tables_of_counts, name in ((nodes, "num_sampled_nodes"), (edges, "num_sampled_edges")):
             for of_type, counts in own[name].items():
-                if counts is not None or replaces:
+                # A sampler may count the edges of types that the data lack.
+                if of_type in tables_of_counts and (counts is not None or replaces):
                     tables_of_counts[of_type][name] = counts
         for edge_type, row in own["orig_row"].items():
-            if row is not None:
+            if row is not None and edge_type in edges:
                 edges[edge_type]["_orig_edge_index"] = edge_index_of(row, own["orig_col"][edge_type])
         for owner, values in (minibatch.of_seeds or {}).items():
             # The data may lack the type.

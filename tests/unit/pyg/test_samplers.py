@@ -19,6 +19,7 @@ from graphfeed.pyg.data import graph_of_data, import_pyg
 from tests.kinds.digests import assert_same
 from tests.kinds.graph_kinds import OneHop
 from tests.kinds.neighborhood import heterogeneous, homogeneous, values_of
+from tests.kinds.stores import in_stores
 
 
 class Itself:
@@ -55,6 +56,24 @@ class Star(Itself):
         both[0, 0] = 0
         output.row, output.col = both[0, :1].expand(len(output.row)), both[1]
         return output
+
+
+class Alone(Itself):
+    """Returns the seeds without edges, and counts of all types of the graph."""
+
+    def sample_from_nodes(self, index: Any) -> Any:
+        module = import_pyg("torch_geometric.sampler", "tests")
+        output = module.HeteroSamplerOutput({"user": index.node}, {}, {}, {})
+        output.metadata = (index.input_id, index.time)
+        output.num_sampled_nodes = {"user": [len(index.node)], "item": [0], "unknown": [0]}
+        output.num_sampled_edges = {("user", "likes", "item"): [0]}
+        return output
+
+
+def test_its_counts_may_be_of_types_without_nodes_and_edges() -> None:
+    (batch,) = NodeLoader(in_stores(heterogeneous(), "coo"), Alone(), ("user", torch.tensor([4, 9])), batch_size=2)
+    assert (batch["user"].n_id.tolist(), batch["user"].num_sampled_nodes) == ([4, 9], [2])
+    assert "unknown" not in batch.node_types
 
 
 def test_its_edges_may_be_strided_rows_of_one_tensor() -> None:
