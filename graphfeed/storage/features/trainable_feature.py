@@ -10,15 +10,7 @@ import torch
 from torch import distributed
 
 from graphfeed.ops import MASK, draw_unkeyed, fold, is_gpu
-from graphfeed.ops.arguments import (
-    MOST_VALUES,
-    as_ids,
-    brief,
-    check_count,
-    check_ids,
-    check_seed,
-    checked,
-)
+from graphfeed.ops.arguments import MOST_VALUES, as_ids, brief, check_count, check_ids, check_seed, checked
 from graphfeed.ops.memory import read_at_random
 from graphfeed.ops.process import uninterrupted
 from graphfeed.ops.rows import FLOATS, StepRule, gather_rows, train_rows
