@@ -134,14 +134,14 @@ def test_what_is_wrong_is_named() -> None:
 
     check_refused(
         [
-            (call(task=[nodes]), TypeError, r"task must be a Task, but is \[a OnDiskTask\]"),
+            (call(task=[nodes]), TypeError, r"task must be a Task, but is \[an OnDiskTask\]"),
             (
                 call(task=task(NODE_SET, timed)),
                 ValueError,
                 "neither nodes nor edges of the graph have an attribute 'time'",
             ),
             *((call(task=task(mixed), graph=TYPED), ValueError, both) for mixed in (NODES_AND_EDGES, EDGES_AND_NODES)),
-            (call(graph=nodes), TypeError, "graph must be a SamplingGraph, but is a OnDiskTask"),
+            (call(graph=nodes), TypeError, "graph must be a SamplingGraph, but is an OnDiskTask"),
             (call(batch_size=0), ValueError, "batch_size must be 1 or more, but is 0"),
             (call(features={}), TypeError, "features must be a FeatureStore, but is {}"),
             (call(task=task(PAIRS), negative_ratio=0), ValueError, "negative_ratio is 0; give the number"),

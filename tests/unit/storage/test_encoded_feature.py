@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
-from graphfeed.__main__ import main
-from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.storage import (
     DiskBasedFeature,
     EncodedFeature,
@@ -24,7 +22,6 @@ from graphfeed.storage import (
 from graphfeed.testing import limits
 from tests.kinds.cache_models import OddRowsRemote, Staged
 from tests.kinds.digests import assert_same
-from tests.kinds.on_disk import save, untyped, write
 from tests.kinds.refusals import check_refused
 from tests.stand_ins.emulated_cuda import Cuda, check_equal
 
@@ -282,86 +279,6 @@ def test_what_does_not_fit_is_named() -> None:
             (lambda: EncodedFeature(codes, 8, scale.double(), offset), TypeError, "scale must be torch.float32"),
         ]
     )
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    values = feature_of(40, 3).read().numpy()
-    nodes = {
-        "a": NodeTable({f"x{number}": values[:, number] for number in range(3)}, features={"x": ["x0", "x1", "x2"]})
-    }
-    edges = EdgeTable({"s": np.arange(40), "d": np.arange(40)[::-1]}, source="s", destination="d")
-    build_dataset(Spec({"a:r:a": edges}, nodes, "little"), tmp_path / "out")
-    return tmp_path / "out"
-
-
-@pytest.mark.parametrize(("bits", "per"), [("8", "column"), ("8", "row"), ("4", "column"), ("float16", "column")])
-def test_a_feature_of_a_dataset_is_encoded_in_place_of_its_rows(
-    bits: str, per: Any, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = gf.OnDiskDataset(folder).load().feature["node", "a", "x"]
-    wanted = rows.encode(getattr(torch, bits) if bits == "float16" else int(bits), per=per)
-    assert main(["encode", str(folder), "--feature", "x", "--bits", bits, "--per", per]) == 0
-    assert capsys.readouterr().out == f"{wanted!r}\n"
-    for in_memory in (True, False):
-        dataset = gf.OnDiskDataset(folder)
-        dataset.yaml_data["feature_data"][0]["in_memory"] = in_memory
-        found = dataset.load().feature["node", "a", "x"]
-        assert repr(found) == repr(wanted)
-        assert "encoding" not in found.metadata()
-        assert isinstance(found, EncodedFeature)
-        assert found.slow_source() is (None if in_memory else found.stored), "windows have codes"
-        assert_same(found.read(torch.tensor([7, 0, 39])), wanted.read(torch.tensor([7, 0, 39])))
-    assert main(["inspect", str(folder)]) == 0
-    printed = capsys.readouterr().out
-    assert f"0 NaN; {wanted.describe_codes()}" in printed
-    assert "; all files are unchanged" in printed
-    for name in ("x", "nothing"):
-        assert main(["encode", str(folder), "--feature", name]) == 1
-    assert "is encoded already" in (errors := capsys.readouterr().err)
-    assert "has no feature 'nothing'; it has ['x']" in errors
-    (codes,) = folder.rglob("*_codes.npy")
-    np.save(codes, np.load(codes)[:, :1])
-    with pytest.raises(ValueError, match=r"codes\.npy doesn't fit its encoding"):
-        gf.OnDiskDataset(folder).load()
-
-
-def test_an_encoding_of_a_source_is_kept_when_it_is_preprocessed(tmp_path: Path) -> None:
-    data, feature = untyped(tmp_path), feature_of(4, 2).encode(8)
-    entry = data["feature_data"][0]
-    entry |= save(tmp_path, "codes.npy", feature.stored.read())
-    files = {name: save(tmp_path, f"{name}.npy", array)["path"] for name, array in feature.arrays().items()}
-    entry["encoding"] = {"bits": 8, **files}
-    dataset = gf.OnDiskDataset(write(tmp_path, data)).load()
-    assert_same(dataset.feature["node", None, entry["name"]].read(), feature.read())
-    entry["encoding"]["scale"] = "../scale.npy"
-    with pytest.raises(ValueError, match=r"feature_data\[0\].encoding.scale is '../scale.npy', which leads to"):
-        gf.OnDiskDataset(write(tmp_path, data)).load()
-
-
-def test_an_edited_entry_of_a_source_keeps_the_codes_of_the_command(tmp_path: Path) -> None:
-    write(tmp_path, untyped(tmp_path))
-    rows = gf.OnDiskDataset(tmp_path).load().feature["node", None, "feat"]
-    assert main(["encode", str(tmp_path), "--feature", "feat"]) == 0
-    dataset = gf.OnDiskDataset(tmp_path)
-    dataset.yaml_data["feature_data"][0]["in_memory"] = False
-    found = dataset.load().feature["node", None, "feat"]
-    assert isinstance(found, EncodedFeature)
-    assert_same(found.read(), rows.encode().read())
-    assert found.metadata() == rows.metadata()
-
-
-def test_features_of_one_file_have_codes_of_their_own(tmp_path: Path) -> None:
-    data = untyped(tmp_path)
-    data["feature_data"].append({**data["feature_data"][0], "name": "other"})
-    write(tmp_path, data)
-    rows = gf.OnDiskDataset(tmp_path).load().feature["node", None, "feat"]
-    assert main(["encode", str(tmp_path), "--feature", "other", "--bits", "4"]) == 0
-    dataset = gf.OnDiskDataset(tmp_path)
-    dataset.yaml_data["feature_data"][0]["metadata"] = {"unit": "m"}
-    found = dataset.load().feature
-    assert_same(found["node", None, "feat"].read(), rows.read())
-    assert_same(found["node", None, "other"].read(), rows.encode(4).read())
 
 
 def test_negated_scales_are_decoded() -> None:
