@@ -1,7 +1,7 @@
 """List, find and replace the stages of a pipeline."""
 
 from collections.abc import Callable
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from operator import is_not
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -79,14 +79,24 @@ class Rewritable:
 
         The result is a new pipeline, or this object if the rule returned each stage unchanged.
         """
-        done: dict[int, Datapipe] = {}
+        return rewrite_once(rule, {}, self)  # type: ignore[arg-type]
 
-        def visit(stage: "Datapipe") -> "Datapipe":
-            if id(stage) not in done:
-                done[id(stage)] = rule(stage.with_inputs(visit))
-            return done[id(stage)]
 
-        return visit(self)  # type: ignore[arg-type]
+# Not nested functions: those that call themselves are cycles, which would keep a pipeline and its graph in memory.
+def rewrite_once(rule: "Callable[[Datapipe], Datapipe]", done: "dict[int, Datapipe]", stage: "Datapipe") -> "Datapipe":
+    """Return a stage after a rule was applied to its inputs and to itself, unless `done` has it."""
+    if id(stage) not in done:
+        done[id(stage)] = rule(stage.with_inputs(partial(rewrite_once, rule, done)))
+    return done[id(stage)]
+
+
+def add_stages(stage: "Datapipe", found: "dict[int, Datapipe]") -> None:
+    """Add a stage to those that were found, after the stages that it reads from."""
+    # A stage that two others read from is listed once.
+    if id(stage) not in found:
+        for source in stage.inputs:
+            add_stages(source, found)
+        found[id(stage)] = stage
 
 
 def stages_in(parts: Any) -> list[Any]:
@@ -126,15 +136,7 @@ def traverse(pipe: "Datapipe") -> "list[Datapipe]":
     if not isinstance(pipe, Rewritable):
         raise TypeError(f"pipe must be a pipeline of stages, but is {brief(pipe)}")
     found: dict[int, Datapipe] = {}
-
-    def visit(stage: "Datapipe") -> None:
-        # A stage that two others read from is listed once.
-        if id(stage) not in found:
-            for source in stage.inputs:
-                visit(source)
-            found[id(stage)] = stage
-
-    visit(pipe)
+    add_stages(pipe, found)
     return list(found.values())
 
 

@@ -1,6 +1,8 @@
 """A pipeline as a string and as a graph of its stages, and estimates of its mini-batches."""
 
+import gc
 import sys
+import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -181,3 +183,21 @@ def test_types_that_the_mini_batch_has_not_got_are_not_guessed() -> None:
     graph = gf.from_coo({"user:likes:user": torch.tensor([[0], [1]])}, {"user": 9})
     for pipe in (items.fetch_feature(store, {"user": ["feat"]}), items.sample_neighbor(graph, [1])):
         assert estimate_all(pipe)[id(pipe)] is None
+
+
+@pytest.mark.parametrize("num_workers", [None, 0, 2])
+def test_a_graph_is_freed_with_its_pipeline_and_loader_without_the_garbage_collector(num_workers: int | None) -> None:
+    gc.disable()
+    try:
+        graph = gf.from_coo(torch.tensor([[0, 1], [1, 2]]), 10)
+        freed = weakref.ref(graph)
+        pipe = make_items().sample_neighbor(graph, [2]).transform()
+        gf.traverse(pipe)
+        if num_workers is not None:
+            with gf.DataLoader(pipe, num_workers=num_workers, worker="thread") as loader:
+                assert len(list(loader)) == 5
+            del loader
+        del graph, pipe
+        assert freed() is None
+    finally:
+        gc.enable()
