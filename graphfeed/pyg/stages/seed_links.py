@@ -103,7 +103,7 @@ class LinksOfType(NamedTuple):
         if pairs is None or pairs.dim() != 2 or pairs.shape[1] != 2:
             raise ValueError("seeds must be edges, shape (N, 2); name the pairs 'seeds' in the item set")
         positives = torch.arange(len(pairs), device="cpu") if indexes is None else indexes
-        count = int(positives.numpy().max(initial=-1)) + 1
+        count = int(positives.cpu().numpy().max(initial=-1)) + 1
         ends = [pairs[: count if triplets else len(pairs), 0], pairs[:, 1]]
         return cls(ends, positives, count, ids, labels, times, windows)
 

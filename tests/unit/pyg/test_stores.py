@@ -22,6 +22,7 @@ from graphfeed.pyg import (
 from graphfeed.pyg.data import InputEdges, import_pyg, read_input_edges, tables_of
 from tests.kinds.neighborhood import assert_true, homogeneous, values_of
 from tests.kinds.stores import in_stores, sorted_data
+from tests.stand_ins.emulated_cuda import Cuda, check_equal
 
 KIND = ("user", "likes", "item")
 
@@ -203,6 +204,15 @@ def test_negatives_share_the_tree_of_their_positive() -> None:
     assert triplets.seeds.tolist() == [5, 2, 2, 9, 7, 8]
     assert triplets.of_seeds is not None
     assert triplets.of_seeds[None]["dst_neg_index"].tolist() == [4, 5]
+
+
+@pytest.mark.parametrize("disjoint", [False, True])
+def test_seed_edges_may_be_on_a_gpu(cuda: Cuda, disjoint: bool) -> None:
+    given = {"seeds": torch.tensor([[5, 2], [2, 9], [5, 7], [2, 8]]), "indexes": torch.tensor([0, 1, 0, 1])}
+    wanted = turn(gf.MiniBatch(**given), disjoint)
+    with cuda.running():
+        found = turn(gf.MiniBatch(**{name: cuda.put(values) for name, values in given.items()}), disjoint)
+        check_equal(cuda, found.seeds, wanted.seeds)
 
 
 def test_items_are_those_at_the_positions_and_the_key_stays() -> None:
