@@ -25,7 +25,7 @@ ALL = -1
 
 
 class ProcessLock:
-    """A lock of a file, which is created, against other processes. It ends with this object, and with the process."""
+    """A lock of a file, which is created, against other processes. It ends with its `file`, and with the process."""
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("ab")
@@ -49,8 +49,9 @@ def lock_of(path: Path) -> ProcessLock:
     Raises:
         RuntimeError: Another process has the lock.
     """
-    lock = LOCKS.get(path.resolve()) or ProcessLock(path)
-    LOCKS[path.resolve()] = lock
+    lock = LOCKS.get(path.resolve())
+    if lock is None or lock.file.closed:
+        lock = LOCKS[path.resolve()] = ProcessLock(path)
     return lock
 
 
@@ -59,7 +60,6 @@ def leave_locks_to_parent() -> None:
     """Close the files of the locks, so that they end with the parent and not with the last of its children."""
     for lock in LOCKS.values():
         lock.file.close()
-    LOCKS.clear()
 
 
 class StepJournal:

@@ -159,6 +159,8 @@ class TrainableFeature(Feature):
         except BaseException:
             for file in self._files or () if is_new else ():
                 file.unlink(missing_ok=True)
+            if is_new and lock:
+                lock.file.close()  # also if the error, which refers to it, is kept
             raise
 
     @property

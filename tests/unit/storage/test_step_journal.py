@@ -268,6 +268,20 @@ def test_a_forked_process_does_not_keep_the_lock_of_its_parent(tmp_path: Path) -
             os.close(descriptor)
 
 
+def test_after_ctrl_c_a_table_can_be_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("graphfeed.storage.features.trainable_feature.draw_table", interrupt)
+        with pytest.raises(KeyboardInterrupt) as kept:  # as a notebook keeps the last error
+            table(tmp_path / "rows.npy")
+    assert not [*tmp_path.iterdir()]
+    step(table(tmp_path / "rows.npy"), 0)
+    assert_same(without_rate(table(tmp_path / "rows.npy")), expected("adam", 1))
+    assert kept.value
+
+
 def test_a_table_can_load_its_own_state(tmp_path: Path) -> None:
     feature = table(tmp_path / "rows.npy")
     step(feature, 0)
