@@ -168,11 +168,11 @@ class LaunchTable:
     def run(self, given: Sequence[torch.Tensor], keys: Sequence[int], stream: torch.cuda.Stream) -> list[torch.Tensor]:
         """Repeat the launches on the current stream for another mini-batch; return the results, with unused values."""
         if stream.cuda_stream not in self.streams:
-            self.streams.add(stream.cuda_stream)
             stream.wait_event(self.ready)
             # Their memory is not reused while this stream reads them, even if the table is dropped.
             for part in self.made:
                 part.record_stream(stream)
+            self.streams.add(stream.cuda_stream)
         blocks = [
             torch.empty(size, dtype=dtype, device=self.device)
             for size, (dtype, _) in zip(self.sizes, self.rooms, strict=True)
