@@ -127,7 +127,7 @@ class DistNeighborLoader(DistLoader):
 
     Args:
         data: The feature store and the graph store of this rank's part.
-        num_neighbors: Number of neighbors per hop, the seeds' hop first. See `graphfeed.pyg.NeighborLoader`, also
+        num_neighbors: Number of neighbors per hop, the seeds' own hop first. See `graphfeed.pyg.NeighborLoader`, also
             for replace, subgraph_type, disjoint, temporal_strategy and time_attr. PyG's class lacks "induced".
         master_addr: See `DistLoader`, also for master_port, current_ctx and num_rpc_threads.
         input_nodes: The seed nodes, global ids or a mask; with types, (type, ids or mask). None or only a type: the
@@ -220,7 +220,7 @@ class DistLinkNeighborLoader(DistLoader):
             the edges to nodes that this rank owns.
         edge_label: The label of each seed edge. With binary negatives, integer labels are incremented by one.
         edge_label_time: The timestamp of each seed edge.
-        num_neighbors: Number of neighbors per hop, the seeds' hop first.
+        num_neighbors: Number of neighbors per hop, the seeds' own hop first.
         disjoint: Whether each endpoint of a seed edge has its own sampled tree. Always so for temporal sampling.
         neg_sampling: A `NegativeSampling` of graphfeed or PyG, a mode, or (mode, amount). `strict=True` is not
             supported, because it needs all edges in one place.
