@@ -38,6 +38,12 @@ def test_what_is_in_a_closed_channel_can_be_read() -> None:
         channel.get(1)
 
 
+def test_an_iterable_that_is_no_stage_is_read_ahead() -> None:
+    source: Any = [1, 2, 3]
+    found: Any = list(gf.PrefetcherIterDataPipe(source, 2))
+    assert found == [1, 2, 3]
+
+
 class Numbers(gf.Datapipe[int]):
     """Counts, and records how far it got and in which thread."""
 
